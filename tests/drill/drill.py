@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -34,32 +35,32 @@ if __name__ == "__main__":
     preload.with_shim()
 
 import proxy
-from town import BOUND, KILL, NONE, Fault, Process, Town
+from town import BOUND, JOB, KILL, NONE, Fault, Process, Town
 
 from veilboost.errors import VeilBoostError
 from veilboost.protocols.registry import all_protocols
 
 DAY = 86_400
-DESCRIPTORS = (1, 2, 4, 8, 12, 16, 24)
-MEGABYTES = (1, 8, 32, 64, 128, 256)
-# kind -> what its numbers count, and whether the driver is struck too.
-KINDS = {
-    "kill-file": ("files", True),
-    "kill-message": ("messages", True),
-    "term-message": ("messages", True),
-    "deaf": ("messages", False),
-    "disk-full": ("files", True),
-    "read-only": ("files", True),
-    "clock-ahead": ("files", True),
-    "clock-back": ("files", True),
-    "expired": ("files", True),
-    "descriptors": (DESCRIPTORS, True),
-    "memory": (MEGABYTES, True),
-    "rolled-back": ("messages", True),
-    "two-drivers": ("messages", True),
-    "two-daemons": ((1,), False),
-    **dict.fromkeys(proxy.KINDS, ("bytes", False)),
+MOST_BYTES = 100  # places of one connection that are tried
+# kind -> what its numbers count, or the numbers themselves.
+KINDS: dict[str, str | tuple[int, ...]] = {
+    "kill-file": "files",
+    "kill-message": "messages",
+    "term-message": "messages",
+    "deaf": "messages",
+    "disk-full": "files",
+    "read-only": "files",
+    "clock-ahead": "files",
+    "clock-back": "files",
+    "expired": "files",
+    "descriptors": (1, 2, 4, 8, 12, 16, 24),
+    "memory": (1, 8, 32, 64, 128, 256),
+    "rolled-back": "messages",
+    "two-drivers": "messages",
+    "two-daemons": (1,),
+    **dict.fromkeys(proxy.KINDS, "bytes"),
 }
+DAEMONS_ONLY = ("deaf", "two-daemons", *proxy.KINDS)
 LASTING = ("deaf", "clock-ahead", "clock-back", "expired", "descriptors", "memory")
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, 130, 143)
 # A process without memory or descriptors may end in any way, as if the system had killed it; the job must recover.
@@ -131,34 +132,41 @@ class Drill:
             raise RuntimeError(f"the undisturbed job of {town.protocol} fails: {driver.err}")
         self.model, self.released = town.model(), town.released()
         processes = {self.driver: driver, **town.daemons}
-        self.counts = {
-            "files": {name: len(process.files) for name, process in processes.items()},
-            "messages": {name: len(process.messages) for name, process in processes.items()},
-            "bytes": {},
-        }
-        for name in town.others:
-            town.clear()
-            town.serve(*town.others)
-            with self._proxy(name, "none", 0):
-                self._attend(town.train(proxied=name), None)
-            self.counts["bytes"][name] = int(self._log.read_text())
-        town.clear()
+        self._files = {name: len(process.files) for name, process in processes.items()}
+        self._messages = {name: len(process.messages) for name, process in processes.items()}
 
-    def cells(self, kinds: Sequence[str], per: int) -> Iterator[Cell]:
+    def cells(self, kinds: Sequence[str], parties: Sequence[str], per: int) -> Iterator[Cell]:
+        """The cells of these kinds; no parties: all."""
         for kind in kinds:
-            counted, also_driver = KINDS[kind]
-            for name in (self.driver, *self.town.others):
-                if name == self.driver and not also_driver:
-                    continue
-                if kind == "two-drivers" and name != self.driver:
-                    continue
-                if kind == "rolled-back" and (self.town.spec.setting == "horizontal" or name in self.town.helpers):
-                    continue  # a horizontal job has no checkpoint, a helper no run
-                last = self.counts[counted][self.driver if kind == "rolled-back" else name] if isinstance(counted, str) else 0
-                numbers = range(1, last + 1) if isinstance(counted, str) else counted
-                if counted == "bytes":
-                    numbers = range(1, last + 1, max(1, last // (per or 100)))
-                yield from (Cell(self.town.protocol, kind, name, number) for number in spaced(numbers, per))
+            for name in parties or self.town.everyone:
+                if name in self.town.everyone:
+                    numbers = spaced(self._numbers(kind, name), per)
+                    yield from (Cell(self.town.protocol, kind, name, number) for number in numbers)
+
+    def _numbers(self, kind: str, name: str) -> Sequence[int]:
+        """Where this kind can strike a party; nowhere if it cannot."""
+        town, counted = self.town, KINDS[kind]
+        if (kind in DAEMONS_ONLY) if name == self.driver else (kind == "two-drivers"):
+            return ()
+        if kind == "rolled-back" and (town.spec.setting == "horizontal" or name in town.helpers):
+            return ()  # a horizontal job has no checkpoint, a helper no run
+        if counted == "files":
+            return range(1, self._files[name] + 1)
+        if counted == "messages":
+            return range(1, self._messages[self.driver if kind == "rolled-back" else name] + 1)
+        if counted == "bytes":
+            last = self._bytes(name)
+            return range(1, last + 1, max(1, last // MOST_BYTES))
+        return counted
+
+    @cache  # noqa: B019 - a drill lives as long as the program
+    def _bytes(self, name: str) -> int:
+        """The bytes between the driver and a party in a job without a fault."""
+        self.town.clear()
+        self.town.serve(*self.town.others)
+        with self._proxy(name, "none", 0):
+            self._attend(self.town.train(proxied=name), None)
+        return int(self._log.read_text())
 
     # --- one cell ---------------------------------------------------------------------------------------
 
@@ -228,7 +236,9 @@ class Drill:
                 outcome.codes.append(found[1])
                 if "is finished, and its model is in" in line:
                     return
-                resume = not re.search(r"without --resume|start the job again|VB-1706", line)
+                resume = not re.search(r"without --resume|start the job again|VB-1706|change name", line)
+                if "change name in the job file" in line:
+                    town.job = f"{JOB}-{attempt}"
             (town.folder / "fault").unlink(missing_ok=True)  # the disk has room again
             if attempt == 0 and cell.kind in LASTING and cell.party in town.daemons:
                 town.daemons[cell.party].kill()  # its owner starts it again, with a right clock, more memory ...
@@ -336,7 +346,7 @@ class Drill:
         rounds = run.rounds
         if folder.exists():
             shutil.copytree(folder, kept)
-        left = self.counts["messages"][self.driver] - cell.number
+        left = self._messages[self.driver] - cell.number
         self._attend(town.train(resume=True, fault=Fault(message=20 + left // 2)), cell)
         self._rolled = f"{run.rounds} rounds, then {rounds}" if run.rounds > rounds else ""
         for name in town.others:
@@ -377,6 +387,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--protocols", nargs="+", default=list(all_protocols()))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--parties", nargs="+", default=[], help="strike only these; by default all")
     parser.add_argument("--per", type=int, default=0)
     parser.add_argument("--cell", nargs="+", default=[])
     parser.add_argument("--out", type=Path, help="write the matrix and all outcomes as JSON")
@@ -388,14 +399,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="drill-") as folder:
         for protocol in dict.fromkeys(cell.protocol for cell in cells) if cells else given.protocols:
             drill = Drill(protocol, Path(folder))
-            chosen = [cell for cell in cells if cell.protocol == protocol] or drill.cells(given.kinds, given.per)
+            chosen = [cell for cell in cells if cell.protocol == protocol] or drill.cells(
+                given.kinds, given.parties, given.per
+            )
             for cell in chosen:
                 if time.monotonic() > end:
                     break
                 outcomes.append(drill.run(cell))
                 last = outcomes[-1]
-                told = f"{last.verdict:11} {last.seconds:5.1f} s  {cell}  {last.struck}  {' '.join(last.codes)}  {last.why}"
-                print(told.rstrip(), file=sys.stderr, flush=True)
+                told = (last.verdict, f"{last.seconds:.1f} s", str(cell), last.struck, *last.codes, last.why)
+                print(" | ".join(filter(None, told)), file=sys.stderr, flush=True)
             drill.town.clear()
             if given.out:
                 found = {"matrix": matrix(outcomes), "outcomes": [asdict(each) for each in outcomes]}

@@ -24,7 +24,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,24 @@ class Target:
 
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
-TOKENS = (b"", b"\0", b"\xff" * 8, b"-1", b"1e999", b"nan", b"[" * 2000, b"{}", b'"', b"\n", b"true", b"9" * 400, b"../")
-TOKENS += tuple(number.to_bytes(size, "little") for size in (2, 4, 8) for number in (0, 1, 255, (1 << 8 * size - 1) - 1))
+TOKENS = (
+    b"",
+    b"\0",
+    b"\xff" * 8,
+    b"-1",
+    b"1e999",
+    b"nan",
+    b"[" * 2000,
+    b"{}",
+    b'"',
+    b"\n",
+    b"true",
+    b"9" * 400,
+    b"../",
+)
+TOKENS += tuple(
+    number.to_bytes(size, "little") for size in (2, 4, 8) for number in (0, 1, 255, (1 << 8 * size - 1) - 1)
+)
 
 
 def changed(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
@@ -166,7 +182,9 @@ def targets(folder: Path) -> dict[str, Target]:
     return {
         "decode": Target(lambda data: decode(data, catalogue), frames),
         "packets": Target(packets, chunks),
-        "failures": Target(lambda data: failure_from("shop", data), [b"VB-1612\nrefused\nask the owner", b"VB-1409\n\n"]),
+        "failures": Target(
+            lambda data: failure_from("shop", data), [b"VB-1612\nrefused\nask the owner", b"VB-1409\n\n"]
+        ),
         "jobs": Target(lambda data: read_job(data.decode(errors="replace")), [short[0]]),
         "settings": Target(toml, [short[1]]),
         "proofs": Target(proofs, [proof, certificate.read_bytes()]),
@@ -355,7 +373,9 @@ class SmallJob:
         if spec.setting == "horizontal":
             pooled = PartyTable(np.arange(60), tuple(columns), make_labels(5, columns))
             parts = np.array_split(np.arange(60), 3)
-            return SmallJob({f"p{at}": pooled.take(part) for at, part in enumerate(parts)}, simulation.SERVER, config, None)
+            return SmallJob(
+                {f"p{at}": pooled.take(part) for at, part in enumerate(parts)}, simulation.SERVER, config, None
+            )
         try:
             validate(ResolvedJob(spec, config))
         except UnsupportedCombination:
@@ -429,10 +449,8 @@ def guided(name: str, seconds: float) -> None:
             (corpus / str(number)).write_bytes(seed)
 
         def one(data: bytes) -> None:
-            try:
+            with suppress(VeilBoostError):
                 target.read(data)
-            except VeilBoostError:
-                pass
 
         atheris.instrument_all()
         atheris.Setup([sys.argv[0], f"-max_total_time={seconds:g}", "-max_len=4096", str(corpus)], one)

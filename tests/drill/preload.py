@@ -19,4 +19,4 @@ def with_shim() -> None:
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(source), "-ldl"], check=True)
     # One thread: a fork must not inherit the threads of a numerical library.
     changes = {MARK: "1", "LD_PRELOAD": str(shim), "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | changes)
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | changes)  # noqa: S606

@@ -53,9 +53,7 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def _strike(
-        self, data: bytes, place: int, source: socket.socket, sink: socket.socket, stopped: set[bool]
-    ) -> bytes:
+    def _strike(self, data: bytes, place: int, source: socket.socket, sink: socket.socket, stopped: set[bool]) -> bytes:
         if self._kind == "drop":
             for end in (source, sink):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

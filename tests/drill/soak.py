@@ -24,7 +24,7 @@ if __name__ == "__main__":
     preload.with_shim()
 
 import pyarrow.parquet as pq
-from town import BOUND, JOB, Process, Town
+from town import BOUND, Process, Town
 
 from veilboost.report.plots import line_chart
 
@@ -62,32 +62,31 @@ def common_rows(town: Town) -> int:
     return int(os.read(receive, 20))
 
 
-def run(town: Town, *arguments: str) -> float:
-    """Run a command at the driver; its seconds. Raises if it fails."""
+def seconds_of(process: Process) -> float:
+    """Wait for a command. Raises if it fails."""
     began = time.monotonic()
-    process: Process = town.command(town.driver, *arguments)
     while not process.ended:
         if time.monotonic() - began > BOUND:
             process.kill()
         time.sleep(0.01)
     if process.code != 0:
-        raise RuntimeError(f"{' '.join(arguments)} ends with {process.code}: {process.err}")
+        raise RuntimeError(f"a command ends with {process.code}: {process.err}")
     return time.monotonic() - began
 
 
 def soak(town: Town, jobs: int, scores: int) -> list[Sample]:
     """Jobs first, then predictions with the last model."""
     town.serve(*town.others)
-    text, config, samples = (town.folder / f"{JOB}.toml").read_text(), f"{town.driver}.toml", list[Sample]()
+    samples = list[Sample]()
     for number in range(jobs):
-        (town.folder / "next.toml").write_text(text.replace(f'name = "{JOB}"', f'name = "job{number}"'))
-        samples.append(sample(town, number, "job", run(town, "train", "next.toml", "--config", config, "--json")))
+        town.job = f"job{number}"
+        samples.append(sample(town, number, "job", seconds_of(town.train())))
         forget_logs(town)
     rows = common_rows(town) if scores else 1
-    model = f"runs-{town.driver}/job{jobs - 1}"
+    files = ("--model", f"runs-{town.driver}/{town.job}", "--data", "new.parquet", "--out", "scores.csv")
     for number in range(-(-scores // rows)):
-        arguments = ("predict", "--model", model, "--config", config, "--data", "new.parquet", "--out", "out.csv", "--json")
-        samples.append(sample(town, jobs + number, "prediction", run(town, *arguments)))
+        process = town.command(town.driver, "predict", "--config", f"{town.driver}.toml", *files)
+        samples.append(sample(town, jobs + number, "prediction", seconds_of(process)))
         forget_logs(town)
     return samples
 
@@ -109,7 +108,9 @@ def growth(samples: list[Sample]) -> dict[str, float]:
         return statistics.median(float(each[kind]) for each in part)
 
     found = {kind: middle(last, kind) - middle(first, kind) for kind in KINDS}
-    steps = [(float(part[-1]["kilobytes"]) - float(part[0]["kilobytes"])) / max(1, len(part) - 1) for part in (first, last)]
+    steps = [
+        (float(part[-1]["kilobytes"]) - float(part[0]["kilobytes"])) / max(1, len(part) - 1) for part in (first, last)
+    ]
     return found | {"kilobytes per step": steps[1] - steps[0]}
 
 

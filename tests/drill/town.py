@@ -18,28 +18,18 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Loaded here once, with what they load when they are first used, so that no fork has to.
-import dp_accounting.pld.privacy_loss_distribution
-import grpc._channel
-import grpc._server
-import grpc.experimental
 import numpy as np
-import pandas  # noqa: F401
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
-import pydantic.main
-import typer._adapters
 import typer.main
 
 import veilboost.cli.main
 import veilboost.party.daemon
 import veilboost.party.federation
-import veilboost.party.horizontal
-import veilboost.party.vertical
 from veilboost.config import TrainingConfig
 from veilboost.crypto import csprng
 from veilboost.errors import UnsupportedCombination
@@ -64,6 +54,11 @@ LIMITS = Limits(connect_seconds=2.0, request_seconds=10.0, wait_seconds=12.0)
 # The longest that any of these deadlines adds up to within one command, on a machine that is busy with other work.
 BOUND = 60.0
 KILL = -1  # in place of an errno
+# What a party loads when it first needs it. Loaded here once, so that no fork has to.
+_LATE = """dp_accounting.pld.privacy_loss_distribution grpc._channel grpc._server grpc.experimental pandas
+pyarrow.compute pydantic.main typer._adapters veilboost.party.horizontal veilboost.party.vertical"""
+for _name in _LATE.split():
+    import_module(_name)
 _LIBC = ctypes.CDLL(None)
 veilboost.cli.main.app = typer.main.get_command(veilboost.cli.main.app)  # type: ignore[assignment] - built once
 
@@ -217,6 +212,7 @@ class Town:
         self.everyone = (self.driver, *self.others)
         self.ports = {name: free_port() for name in (*self.others, "proxy")}
         self.daemons: dict[str, Process] = {}
+        self.job = JOB
         self._started = 0
         folder.mkdir(parents=True)
         self.logs.mkdir()
@@ -320,9 +316,10 @@ class Town:
                 time.sleep(0.005)
 
     def train(self, resume: bool = False, fault: Fault = NONE, proxied: str | None = None) -> Process:
-        options = ("--resume",) if resume else ()
-        config = f"{self.driver}.toml"
-        return self.command(self.driver, "train", job_file(proxied), "--config", config, "--json", *options, fault=fault)
+        text = (self.folder / job_file(proxied)).read_text()
+        (self.folder / "next.toml").write_text(text.replace(f'name = "{JOB}"', f'name = "{self.job}"'))
+        options = ("--config", f"{self.driver}.toml", "--json", *(("--resume",) if resume else ()))
+        return self.command(self.driver, "train", "next.toml", *options, fault=fault)
 
     def clear(self, *ended: str) -> None:
         """Forget all runs; end the named daemons, all if none is named."""
@@ -335,11 +332,12 @@ class Town:
             elif "lock" not in path.name:  # a daemon that goes on holds it
                 path.unlink()
         (self.folder / "fault").unlink(missing_ok=True)
+        self.job = JOB
 
     # --- what is left -----------------------------------------------------------------------------------
 
     def run(self, name: str) -> RunFolder:
-        return RunFolder(self.folder / f"runs-{name}" / JOB)
+        return RunFolder(self.folder / f"runs-{name}" / self.job)
 
     def model(self) -> str:
         """The hash of the model. Raises unless its owners hold shares that belong together."""
