@@ -35,7 +35,7 @@ if __name__ == "__main__":
     preload.with_shim()
 
 import proxy
-from town import BOUND, JOB, KILL, NONE, Fault, Process, Town
+from town import BOUND, KILL, LIMITS, NONE, Fault, Process, Town
 
 from veilboost.errors import VeilBoostError
 from veilboost.protocols.registry import all_protocols
@@ -66,7 +66,7 @@ KILLED = (-signal.SIGKILL, -signal.SIGTERM, 130, 143)
 # A process without memory or descriptors may end in any way, as if the system had killed it; the job must recover.
 STARVED = ("descriptors", "memory")
 STARVED_ENDS = (-signal.SIGABRT, -signal.SIGSEGV, 1, 127)
-ATTEMPTS = 4  # commands of an operator who follows the advice of errors
+ATTEMPTS = 5  # commands of an operator who follows the advice of errors
 
 
 @dataclass(frozen=True)
@@ -219,33 +219,39 @@ class Drill:
 
     def _operate(self, cell: Cell, outcome: Outcome, driver: Process, proxied: str | None) -> None:
         """What an operator does until the job is finished: start what was killed, follow the advice of errors."""
-        town = self.town
+        town, resume = self.town, False
         for attempt in range(ATTEMPTS):
             code = self._attend(driver, cell)
             if code == 0:
                 if attempt and not outcome.codes:
                     outcome.verdict = "resumed"
                 return
+            line = driver.err.strip().splitlines()[-1] if driver.err.strip() else ""
             if code in KILLED or (cell.kind in STARVED and code in STARVED_ENDS):
                 resume = True
-            else:
-                line = driver.err.strip().splitlines()[-1] if driver.err.strip() else ""
-                found = re.match(r"(VB-\d{4}): .+; .+", line)
-                if found is None or "Traceback" in driver.err:
-                    raise Bad(f"the driver ends with {code} and no coded error: {line[-300:]}")
+            elif found := re.match(r"(VB-\d{4}): .+; .+", line):
                 outcome.codes.append(found[1])
                 if "is finished, and its model is in" in line:
                     return
-                resume = not re.search(r"without --resume|start the job again|VB-1706|change name", line)
-                if "change name in the job file" in line:
-                    town.job = f"{JOB}-{attempt}"
+                resume = self._advised(line, resume)
+            else:
+                raise Bad(f"the driver ends with {code} and no coded error: {line[-300:]}")
             (town.folder / "fault").unlink(missing_ok=True)  # the disk has room again
             if attempt == 0 and cell.kind in LASTING and cell.party in town.daemons:
                 town.daemons[cell.party].kill()  # its owner starts it again, with a right clock, more memory ...
             driver = town.train(resume=resume, proxied=proxied)
-            last = driver
-        self._attend(last, cell)
-        raise Bad(f"not finished by following the advice: {' '.join(outcome.codes)}; {last.err.strip()[-300:]}")
+        driver.kill()
+        raise Bad(f"not finished by following the advice of {' '.join(outcome.codes)}; the last: {line}")
+
+    def _advised(self, line: str, resume: bool) -> bool:
+        """Do what an error advises. Whether the next start resumes; `resume`: whether the last one did."""
+        if "VB-1701" in line:  # another job has the table: try again when it has been released
+            time.sleep(LIMITS.wait_seconds)
+            return resume
+        if "change name in the job file" in line:
+            self.town.job += "-again"
+            return False
+        return not re.search(r"without --resume|start the job again|VB-1706", line)
 
     def _attend(self, driver: Process, cell: Cell | None) -> int | None:
         """Wait for a driver, and start daemons again that were killed. The exit code."""
