@@ -352,9 +352,12 @@ class Drill:
         rounds = run.rounds
         if folder.exists():
             shutil.copytree(folder, kept)
-        left = self._messages[self.driver] - cell.number
-        self._attend(town.train(resume=True, fault=Fault(message=20 + left // 2)), cell)
-        self._rolled = f"{run.rounds} rounds, then {rounds}" if run.rounds > rounds else ""
+        driver = town.train(resume=True)
+        while not driver.ended and run.rounds <= rounds:
+            time.sleep(0.002)
+        driver.kill()
+        if rounds < run.rounds and run.status.get("state") != "finished":
+            self._rolled = f"{run.rounds} rounds, then {rounds}"
         for name in town.others:
             town.daemons[name].kill()
         if folder.exists():
