@@ -58,6 +58,7 @@ KINDS: dict[str, str | tuple[int, ...]] = {
     "rolled-back": "messages",
     "two-drivers": "messages",
     "two-daemons": (1,),
+    "power-loss": (1,),
     **dict.fromkeys(proxy.KINDS, "bytes"),
 }
 DAEMONS_ONLY = ("deaf", "two-daemons", *proxy.KINDS)
@@ -206,6 +207,7 @@ class Drill:
         own = NONE if faults else cell.fault
         if kind == "two-daemons":
             self._second_daemon(cell.party)
+        stack.callback(self._check_synced, cell)
         if kind == "rolled-back":
             self._roll_back(cell)
             self._operate(cell, outcome, town.train(resume=True), None)
@@ -297,6 +299,21 @@ class Drill:
         keys = [path for path in outcome.left if path.endswith("job.key") and finished[path.split("/")[0][5:]]]
         if keys:
             raise Bad(f"the job is finished and its key is left: {', '.join(keys)}")
+
+    def _check_synced(self, cell: Cell) -> None:
+        """Nothing can cut the power here: what a file is renamed to must have been written to the disk before."""
+        if cell.kind != "power-loss" or self._struck is None:
+            return
+        lines = [line.split(" ", 2)[1:] for line in self._struck.files]
+        for at, (what, path) in enumerate(lines):
+            if what == "rename":
+                new, _, old = path.partition(" <- ")
+                wrote = [n for n, (did, file) in enumerate(lines[:at]) if did == "write" and file == old]
+                synced = [n for n, (did, file) in enumerate(lines[:at]) if did == "fsync" and file == old]
+                if wrote and (not synced or synced[-1] < wrote[-1]):
+                    raise Bad(f"{new} takes the place of a file that may not be on the disk yet")
+                if ["fsync", str(Path(new).parent)] not in lines[at : at + 4]:
+                    raise Bad(f"{new} has its name, and its folder may not be on the disk yet")
 
     def _what_was_struck(self, cell: Cell) -> str:
         process, number = self._struck, cell.number

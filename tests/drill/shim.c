@@ -89,9 +89,14 @@ int fsync(int fd) { FAIL(strike_fd("fsync", fd)); return REAL(fsync)(fd); }
 int fdatasync(int fd) { FAIL(strike_fd("fsync", fd)); return REAL(fdatasync)(fd); }
 int ftruncate(int fd, off_t size) { FAIL(strike_fd("truncate", fd)); return REAL(ftruncate)(fd, size); }
 int ftruncate64(int fd, off64_t size) { FAIL(strike_fd("truncate", fd)); return REAL(ftruncate64)(fd, size); }
-int rename(const char *from, const char *to) { FAIL(strike("rename", to, 0)); return REAL(rename)(from, to); }
+static int strike_rename(const char *from, const char *to) {
+    char both[2 * PATH_MAX + 8];
+    snprintf(both, sizeof both, "%s <- %s", to, inside(from) && from[0] == '/' ? from + length + 1 : from);
+    return strike("rename", both, 0);
+}
+int rename(const char *from, const char *to) { FAIL(strike_rename(from, to)); return REAL(rename)(from, to); }
 int renameat(int a, const char *from, int b, const char *to) {
-    FAIL(strike("rename", to, 0)); return REAL(renameat)(a, from, b, to); }
+    FAIL(strike_rename(from, to)); return REAL(renameat)(a, from, b, to); }
 int unlink(const char *path) { FAIL(strike("unlink", path, 1)); return REAL(unlink)(path); }
 int unlinkat(int dir, const char *path, int flags) {
     FAIL(strike("unlink", path, 1)); return REAL(unlinkat)(dir, path, flags); }
