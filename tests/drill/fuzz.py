@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -63,6 +64,12 @@ from veilboost.wire.rpc import Kind, Packet, failure_from, from_chunks, to_chunk
 SLOW = 1.0  # seconds that one input may take
 MOST_MEGABYTES = 512  # by which all inputs together may raise the peak
 SHARES = {"decode": 55, "packets": 25, "failures": 5, "jobs": 4, "settings": 3, "proofs": 4, "models": 3, "ledgers": 1}
+# Modules whose branches guide atheris.
+GUIDED = (
+    *(f"veilboost.party.{name}" for name in ("identity", "job", "sections")),
+    *(f"veilboost.wire.{name}" for name in ("grpc", "message", "rpc")),
+    *("veilboost.fields", "veilboost.model.store", "veilboost.privacy.ledger"),
+)
 EVERY = sorted(
     {
         *CONTROL_MESSAGES,
@@ -452,7 +459,11 @@ def guided(name: str, seconds: float) -> None:
             with suppress(VeilBoostError):
                 target.read(data)
 
-        atheris.instrument_all()
+        for module in GUIDED:
+            for item in list(vars(sys.modules[module]).values()):
+                for function in [item, *(vars(item).values() if isinstance(item, type) else ())]:
+                    if isinstance(function, FunctionType) and function.__module__ == module:
+                        atheris.instrument_func(function)
         atheris.Setup([sys.argv[0], f"-max_total_time={seconds:g}", "-max_len=4096", str(corpus)], one)
         atheris.Fuzz()
 
