@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import preload
@@ -391,22 +392,34 @@ def spaced(numbers: Sequence[int], per: int) -> list[int]:
     return [numbers[int((at + 0.5) * len(numbers) / per)] for at in range(per)]
 
 
-def matrix(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
-    """A row for each protocol and kind, with the number of cells of each verdict."""
-    rows: dict[tuple[str, str], Counter[str]] = {}
+VERDICTS = ("same model", "resumed", "coded", "bad")
+
+
+def matrix(outcomes: Sequence[dict[str, Any]], *by: str) -> list[dict[str, Any]]:
+    """The number of cells of each verdict, in a row for each value of these fields of a cell."""
+    rows: dict[tuple[str, ...], Counter[str]] = {}
     for outcome in outcomes:
-        rows.setdefault((outcome.cell.protocol, outcome.cell.kind), Counter())[outcome.verdict] += 1
-    verdicts = ("same model", "resumed", "coded", "bad")
+        rows.setdefault(tuple(outcome["cell"][name] for name in by), Counter())[outcome["verdict"]] += 1
     return [
-        {"protocol": protocol, "kind": kind, "tried": sum(count[v] for v in verdicts)} | {v: count[v] for v in verdicts}
-        for (protocol, kind), count in rows.items()
+        dict(zip(by, key, strict=True)) | {"tried": sum(count[v] for v in VERDICTS)} | {v: count[v] for v in VERDICTS}
+        for key, count in rows.items()
     ]
 
 
-def markdown(rows: Sequence[dict[str, object]]) -> str:
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
     names = list(rows[0]) if rows else []
     lines = [names, ["---"] * len(names), *([str(row[name]) for name in names] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary(outcomes: Sequence[dict[str, Any]]) -> str:
+    """Two tables, by kind and by protocol, and every bad cell with the command that repeats it."""
+    bad = [each for each in outcomes if each["verdict"] == "bad"]
+    told = [markdown(matrix(outcomes, "kind")), markdown(matrix(outcomes, "protocol"))]
+    for each in bad:
+        cell = Cell(**each["cell"])
+        told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/drill.py --cell {cell}")
+    return "\n\n".join(told)
 
 
 def main() -> int:
@@ -416,34 +429,30 @@ def main() -> int:
     parser.add_argument("--parties", nargs="+", default=[], help="strike only these; by default all")
     parser.add_argument("--per", type=int, default=0)
     parser.add_argument("--cell", nargs="+", default=[])
-    parser.add_argument("--out", type=Path, help="write the matrix and all outcomes as JSON")
+    parser.add_argument("--out", type=Path, help="write all outcomes as JSON")
+    parser.add_argument("--read", type=Path, nargs="+", default=[], help="run nothing; print the tables of these files")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further cell after this time")
     given = parser.parse_args()
     cells = [Cell(*text.split(":")[:3], int(text.split(":")[3])) for text in given.cell]
-    outcomes: list[Outcome] = []
+    outcomes = [each for file in given.read for each in json.loads(file.read_text())]
     end = time.monotonic() + given.seconds
     with tempfile.TemporaryDirectory(prefix="drill-") as folder:
-        for protocol in dict.fromkeys(cell.protocol for cell in cells) if cells else given.protocols:
+        asked = list(dict.fromkeys(cell.protocol for cell in cells)) if cells else given.protocols
+        for protocol in [] if given.read else asked:
             drill = Drill(protocol, Path(folder))
-            chosen = [cell for cell in cells if cell.protocol == protocol] or drill.cells(
-                given.kinds, given.parties, given.per
-            )
-            for cell in chosen:
+            own = [cell for cell in cells if cell.protocol == protocol]
+            for cell in own or drill.cells(given.kinds, given.parties, given.per):
                 if time.monotonic() > end:
                     break
-                outcomes.append(drill.run(cell))
-                last = outcomes[-1]
-                told = (last.verdict, f"{last.seconds:.1f} s", str(cell), last.struck, *last.codes, last.why)
+                found = drill.run(cell)
+                told = (found.verdict, f"{found.seconds:.1f} s", str(cell), found.struck, *found.codes, found.why)
                 print(" | ".join(filter(None, told)), file=sys.stderr, flush=True)
+                outcomes.append(asdict(found))
             drill.town.clear()
             if given.out:
-                found = {"matrix": matrix(outcomes), "outcomes": [asdict(each) for each in outcomes]}
-                given.out.write_text(json.dumps(found, indent=1))
-    print(markdown(matrix(outcomes)))
-    bad = [outcome for outcome in outcomes if outcome.verdict == "bad"]
-    for outcome in bad:
-        print(f"\nbad: {outcome.why}\n  at: {outcome.struck}\n  python {sys.argv[0]} --cell {outcome.cell}")
-    return 1 if bad else 0
+                given.out.write_text(json.dumps(outcomes, indent=1))
+    print(summary(outcomes))
+    return 1 if any(each["verdict"] == "bad" for each in outcomes) else 0
 
 
 if __name__ == "__main__":
