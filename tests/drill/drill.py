@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -38,7 +38,7 @@ if __name__ == "__main__":
 import proxy
 from town import BOUND, KILL, LIMITS, NONE, Fault, Process, Town
 
-from veilboost.errors import VeilBoostError
+from veilboost.errors import ModelError, VeilBoostError
 from veilboost.protocols.registry import all_protocols
 
 DAY = 86_400
@@ -49,6 +49,7 @@ KINDS: dict[str, str | tuple[int, ...]] = {
     "kill-message": "messages",
     "term-message": "messages",
     "deaf": "messages",
+    "lie": "sent",
     "disk-full": "files",
     "read-only": "files",
     "clock-ahead": "files",
@@ -63,7 +64,7 @@ KINDS: dict[str, str | tuple[int, ...]] = {
     **dict.fromkeys(proxy.KINDS, "bytes"),
 }
 DAEMONS_ONLY = ("deaf", "two-daemons", *proxy.KINDS)
-LASTING = ("deaf", "clock-ahead", "clock-back", "expired", "descriptors", "memory")
+LASTING = ("deaf", "lie", "clock-ahead", "clock-back", "expired", "descriptors", "memory")
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, 130, 143)
 # A process without memory or descriptors may end in any way, as if the system had killed it; the job must recover.
 STARVED = ("descriptors", "memory")
@@ -89,6 +90,7 @@ class Cell:
             "kill-message": Fault(message=n),
             "term-message": Fault(message=n, signal=signal.SIGTERM),
             "deaf": Fault(message=n, signal=0),
+            "lie": Fault(lie=n),
             "disk-full": Fault(at=n, errno=errno.ENOSPC),
             "read-only": Fault(at=n, errno=errno.EROFS),
             "clock-ahead": Fault(at=n, jump=2 * DAY),
@@ -136,6 +138,10 @@ class Drill:
         processes = {self.driver: driver, **town.daemons}
         self._files = {name: len(process.files) for name, process in processes.items()}
         self._messages = {name: len(process.messages) for name, process in processes.items()}
+        self._sent = {
+            name: sum("send REQUEST" in line or "send ANSWER" in line for line in process.messages)
+            for name, process in processes.items()
+        }
 
     def cells(self, kinds: Sequence[str], parties: Sequence[str], per: int) -> Iterator[Cell]:
         """The cells of these kinds; no parties: all."""
@@ -156,6 +162,8 @@ class Drill:
             return range(1, self._files[name] + 1)
         if counted == "messages":
             return range(1, self._messages[self.driver if kind == "rolled-back" else name] + 1)
+        if counted == "sent":
+            return range(1, self._sent[name] + 1)
         if counted == "bytes":
             last = self._bytes(name)
             return range(1, last + 1, max(1, last // MOST_BYTES))
@@ -284,10 +292,14 @@ class Drill:
             raise Bad(f"the daemon of {daemon.party} ended with {daemon.code}: {daemon.err.strip()[-300:]}")
 
     def _check(self, outcome: Outcome) -> None:
-        town = self.town
+        town, cell = self.town, outcome.cell
         dropped = town.run(self.driver).status.get("dropped")
         if dropped:
             outcome.codes.append("dropped")
+        elif cell.kind == "lie":  # of the right form, it may lead to any model
+            with suppress(ModelError):
+                outcome.verdict = outcome.verdict or ("" if town.model() == self.model else "other model")
+            return
         elif town.model() != self.model:
             raise Bad("another model")
         finished = {name: town.run(name).status.get("state") == "finished" for name in town.owners}
@@ -323,6 +335,8 @@ class Drill:
             return f"byte {number}" if int(self._log.read_text() or 0) >= number else ""
         if cell.kind == "rolled-back":
             return self._rolled
+        if cell.kind == "lie":
+            return next((line for line in lines if "lie about" in line), "")
         if cell.fault.at or cell.fault.message:
             return lines[number - 1].partition(" ")[2] if len(lines) >= number else ""
         return cell.kind
@@ -392,7 +406,7 @@ def spaced(numbers: Sequence[int], per: int) -> list[int]:
     return [numbers[int((at + 0.5) * len(numbers) / per)] for at in range(per)]
 
 
-VERDICTS = ("same model", "resumed", "coded", "bad")
+VERDICTS = ("same model", "resumed", "coded", "other model", "bad")
 
 
 def matrix(outcomes: Sequence[dict[str, Any]], *by: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import resource
 import shutil
 import signal
@@ -26,10 +27,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer.main
+from fuzz import Changes
 
 import veilboost.cli.main
 import veilboost.party.daemon
 import veilboost.party.federation
+import veilboost.party.session
 from veilboost.config import TrainingConfig
 from veilboost.crypto import csprng
 from veilboost.errors import UnsupportedCombination
@@ -44,6 +47,7 @@ from veilboost.privacy.ledger import Ledger
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire import rpc
+from veilboost.wire.message import Message, encode
 
 JOB = "credit"
 ROWS = 300
@@ -67,8 +71,9 @@ veilboost.cli.main.app = typer.main.get_command(veilboost.cli.main.app)  # type:
 class Fault:
     """What happens to one process; `at` counts its file operations, `message` the packets that it sends or receives.
 
-    At the message it gets `signal`; without one, the thread that handles the message stops. `descriptors` and
-    `megabytes` are what it may use beyond what it uses when it starts.
+    At the message it gets `signal`; without one, the thread that handles the message stops. `lie` is the number of a
+    message that it sends with one field changed. `descriptors` and `megabytes` are what it may use beyond what it uses
+    when it starts.
     """
 
     at: int = 0
@@ -76,6 +81,7 @@ class Fault:
     jump: int = 0
     message: int = 0
     signal: int = signal.SIGKILL
+    lie: int = 0
     descriptors: int | None = None
     megabytes: int | None = None
 
@@ -117,7 +123,10 @@ class Process:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
         _repeat_noise(self.party)
-        _count_messages(os.open(self._file("messages"), os.O_WRONLY | os.O_APPEND), fault)
+        log = os.open(self._file("messages"), os.O_WRONLY | os.O_APPEND)
+        _count_messages(log, fault)
+        if fault.lie:
+            _lie(log, Changes(fault.lie, random.Random(fault.lie)))
         if fault.descriptors is not None:
             used = max(map(int, os.listdir("/proc/self/fd")))
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + fault.descriptors,) * 2)
@@ -125,8 +134,8 @@ class Process:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (fault.megabytes << 20),) * 2)
         sys.argv = ["veilboost", *arguments]
-        log = bytes(self._file("files"))
-        _LIBC.drill_arm(bytes(folder), log, ctypes.c_long(fault.at), fault.errno, ctypes.c_long(fault.jump))
+        files = bytes(self._file("files"))
+        _LIBC.drill_arm(bytes(folder), files, ctypes.c_long(fault.at), fault.errno, ctypes.c_long(fault.jump))
 
     # --- seen from outside ------------------------------------------------------------------------------
 
@@ -196,6 +205,17 @@ def _count_messages(log: int, fault: Fault) -> None:
         return found
 
     rpc.Packet.envelope, rpc.read_envelope = sending, receiving  # type: ignore[method-assign]
+
+
+def _lie(log: int, change: Changes) -> None:
+    def encode_changed(message: Message) -> bytes:
+        changed = change(message)
+        if changed is not message:
+            os.write(log, f"0 lie about {change.what}\n".encode())
+        return encode(changed)
+
+    for module in (rpc, veilboost.party.session):
+        module.encode = encode_changed  # type: ignore[attr-defined]
 
 
 class Town:
