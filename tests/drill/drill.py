@@ -297,8 +297,10 @@ class Drill:
         if dropped:
             outcome.codes.append("dropped")
         elif cell.kind == "lie":  # of the right form, it may lead to any model
+            same = False
             with suppress(ModelError):
-                outcome.verdict = outcome.verdict or ("" if town.model() == self.model else "other model")
+                same = town.model() == self.model
+            outcome.verdict = outcome.verdict if same or outcome.codes else "other model"
             return
         elif town.model() != self.model:
             raise Bad("another model")
