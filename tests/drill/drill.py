@@ -12,7 +12,6 @@ else is bad: another model, a share or a release lost, a key left behind, a trac
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import re
@@ -21,97 +20,30 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import preload
 
 if __name__ == "__main__":
     preload.with_shim()
 
 import proxy
-from town import BOUND, KILL, LIMITS, NONE, Fault, Process, Town
+from cells import DAEMONS_ONLY, KINDS, MOST_BYTES, Cell, Outcome, summary
+from town import BOUND, LIMITS, NONE, Process, Town
 
 from veilboost.errors import ModelError, VeilBoostError
 from veilboost.protocols.registry import all_protocols
 
-DAY = 86_400
-MOST_BYTES = 100  # places of one connection that are tried
-# kind -> what its numbers count, or the numbers themselves.
-KINDS: dict[str, str | tuple[int, ...]] = {
-    "kill-file": "files",
-    "kill-message": "messages",
-    "term-message": "messages",
-    "deaf": "messages",
-    "lie": "sent",
-    "disk-full": "files",
-    "read-only": "files",
-    "clock-ahead": "files",
-    "clock-back": "files",
-    "expired": "files",
-    "descriptors": (1, 2, 4, 8, 12, 16, 24),
-    "memory": (1, 8, 32, 64, 128, 256),
-    "rolled-back": "messages",
-    "two-drivers": "messages",
-    "two-daemons": (1,),
-    "power-loss": (1,),
-    **dict.fromkeys(proxy.KINDS, "bytes"),
-}
-DAEMONS_ONLY = ("deaf", "two-daemons", *proxy.KINDS)
 LASTING = ("deaf", "lie", "clock-ahead", "clock-back", "expired", "descriptors", "memory")
 KILLED = (-signal.SIGKILL, -signal.SIGTERM, 130, 143)
 # A process without memory or descriptors may end in any way, as if the system had killed it; the job must recover.
 STARVED = ("descriptors", "memory")
 STARVED_ENDS = (-signal.SIGABRT, -signal.SIGSEGV, 1, 127)
 ATTEMPTS = 5  # commands of an operator who follows the advice of errors
-
-
-@dataclass(frozen=True)
-class Cell:
-    protocol: str
-    kind: str
-    party: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.protocol}:{self.kind}:{self.party}:{self.number}"
-
-    @property
-    def fault(self) -> Fault:
-        n = self.number
-        return {
-            "kill-file": Fault(at=n, errno=KILL),
-            "kill-message": Fault(message=n),
-            "term-message": Fault(message=n, signal=signal.SIGTERM),
-            "deaf": Fault(message=n, signal=0),
-            "lie": Fault(lie=n),
-            "disk-full": Fault(at=n, errno=errno.ENOSPC),
-            "read-only": Fault(at=n, errno=errno.EROFS),
-            "clock-ahead": Fault(at=n, jump=2 * DAY),
-            "clock-back": Fault(at=n, jump=-2 * DAY),
-            "expired": Fault(at=n, jump=4000 * DAY),
-            "descriptors": Fault(descriptors=n),
-            "memory": Fault(megabytes=n),
-            "rolled-back": Fault(message=n),
-            "two-drivers": Fault(message=n),
-        }.get(self.kind, NONE)
-
-
-@dataclass
-class Outcome:
-    cell: Cell
-    verdict: str = ""
-    why: str = ""
-    codes: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # temporary files
-    struck: str = ""  # the operation or message
-    seconds: float = 0.0
 
 
 class Bad(Exception):
@@ -406,36 +338,6 @@ def spaced(numbers: Sequence[int], per: int) -> list[int]:
     if not per or len(numbers) <= per:
         return list(numbers)
     return [numbers[int((at + 0.5) * len(numbers) / per)] for at in range(per)]
-
-
-VERDICTS = ("same model", "resumed", "coded", "other model", "bad")
-
-
-def matrix(outcomes: Sequence[dict[str, Any]], *by: str) -> list[dict[str, Any]]:
-    """The number of cells of each verdict, in a row for each value of these fields of a cell."""
-    rows: dict[tuple[str, ...], Counter[str]] = {}
-    for outcome in outcomes:
-        rows.setdefault(tuple(outcome["cell"][name] for name in by), Counter())[outcome["verdict"]] += 1
-    return [
-        dict(zip(by, key, strict=True)) | {"tried": sum(count[v] for v in VERDICTS)} | {v: count[v] for v in VERDICTS}
-        for key, count in rows.items()
-    ]
-
-
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    names = list(rows[0]) if rows else []
-    lines = [names, ["---"] * len(names), *([str(row[name]) for name in names] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def summary(outcomes: Sequence[dict[str, Any]]) -> str:
-    """Two tables, by kind and by protocol, and every bad cell with the command that repeats it."""
-    bad = [each for each in outcomes if each["verdict"] == "bad"]
-    told = [markdown(matrix(outcomes, "kind")), markdown(matrix(outcomes, "protocol"))]
-    for each in bad:
-        cell = Cell(**each["cell"])
-        told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/drill.py --cell {cell}")
-    return "\n\n".join(told)
 
 
 def main() -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fuzz import SHARES, change_messages, fuzz
+from fuzz import SHARES, fuzz
+from lies import change_messages
 
 from veilboost.protocols.registry import all_protocols
 

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer.main
-from fuzz import Changes
+from lies import Changes
 
 import veilboost.cli.main
 import veilboost.party.daemon
