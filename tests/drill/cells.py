@@ -74,7 +74,7 @@ class Outcome:
     verdict: str = ""
     why: str = ""
     codes: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)  # temporary files
+    left: list[str] = field(default_factory=list)  # temporary files; participants without a model
     struck: str = ""  # the operation or message
     seconds: float = 0.0
 
@@ -106,4 +106,8 @@ def summary(outcomes: Sequence[dict[str, Any]]) -> str:
     for each in bad:
         cell = Cell(**each["cell"])
         told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/drill.py --cell {cell}")
+    left = [each for each in outcomes if each["left"] and each["verdict"] != "bad"]
+    if left:
+        first = f"{Cell(**left[0]['cell'])}: {', '.join(left[0]['left'])}"
+        told.append(f"{len(left)} cells left something behind, such as {first}")
     return "\n\n".join(told)

@@ -243,7 +243,10 @@ class Drill:
             if not dropped and not events >= self.released[name]:
                 raise Bad(f"the ledger of {name} has forgotten {len(self.released[name] - events)} releases")
         outcome.left = town.left_files()
-        keys = [path for path in outcome.left if path.endswith("job.key") and finished[path.split("/")[0][5:]]]
+        # A participant that is killed after its last contribution is not needed for the model, and gets none.
+        without = [name for name, has in finished.items() if not has and name not in (dropped or {})]
+        outcome.left += [f"no model at {name}" for name in without]
+        keys = [path for path in town.left_files() if path.endswith("job.key") and finished[path.split("/")[0][5:]]]
         if keys:
             raise Bad(f"the job is finished and its key is left: {', '.join(keys)}")
 
