@@ -123,7 +123,7 @@ class Drill:
             self._check(outcome)
             if not outcome.verdict:
                 outcome.verdict = "coded" if outcome.codes else "same model"
-        except Bad as bad:
+        except (Bad, TimeoutError) as bad:
             outcome.verdict, outcome.why = "bad", str(bad)
         except VeilBoostError as error:  # a share or a ledger that cannot be read
             outcome.verdict, outcome.why = "bad", f"after the job: {error}"
