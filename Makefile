@@ -3,6 +3,7 @@
 # make fast       run the two-minute subset of the tests
 # make check      lint, type-check and verify the import rules
 # make docs       build the documentation as a site in out/site; a broken link or an unlisted page fails
+# make drill      strike every process of a short job everywhere, fuzz all input, soak the daemons: hours; results in out/drill
 # make sanitize   run the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 PYTHON ?= python3
 PROTOCOL ?= lattice
@@ -11,7 +12,7 @@ BIN := .venv/bin
 MAKEFLAGS += --no-builtin-rules
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
-.PHONY: demo test fast check browser docs sanitize clean
+.PHONY: demo test fast check browser docs drill sanitize clean
 
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
@@ -22,6 +23,16 @@ test: check browser
 
 fast: .venv/developer
 	$(BIN)/python -m pytest -m fast
+
+# Every kill of every protocol, a sample of all other faults, a million inputs, 200 jobs and 100,000 scores.
+DRILL := $(BIN)/python tests/drill
+drill: .venv/developer
+	mkdir -p out/drill
+	$(DRILL)/drill.py --kinds kill-file kill-message --out out/drill/kills.json
+	$(DRILL)/drill.py --per 5 --out out/drill/faults.json
+	$(DRILL)/fuzz.py --out out/drill/inputs.json
+	$(DRILL)/fuzz.py --jobs 500 --out out/drill/messages.json
+	$(DRILL)/soak.py --out out/drill/soak.json --plot out/drill/soak.svg
 
 # Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,
 # so that small arrays are checked too. A run that does not call every kernel fails.

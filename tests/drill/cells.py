@@ -1,0 +1,113 @@
+"""The cells of the drill, their outcomes, and tables of these."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import proxy
+from town import KILL, NONE, Fault
+
+DAY = 86_400
+MOST_BYTES = 100  # places of one connection that are tried
+# kind -> what its numbers count, or the numbers themselves.
+KINDS: dict[str, str | tuple[int, ...]] = {
+    "kill-file": "files",
+    "kill-message": "messages",
+    "term-message": "messages",
+    "deaf": "messages",
+    "lie": "sent",
+    "disk-full": "files",
+    "read-only": "files",
+    "clock-ahead": "files",
+    "clock-back": "files",
+    "expired": "files",
+    "descriptors": (1, 2, 4, 8, 12, 16, 24),
+    "memory": (1, 8, 32, 64, 128, 256),
+    "rolled-back": "messages",
+    "two-drivers": "messages",
+    "two-daemons": (1,),
+    "power-loss": (1,),
+    **dict.fromkeys(proxy.KINDS, "bytes"),
+}
+DAEMONS_ONLY = ("deaf", "two-daemons", *proxy.KINDS)
+
+
+@dataclass(frozen=True)
+class Cell:
+    protocol: str
+    kind: str
+    party: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol}:{self.kind}:{self.party}:{self.number}"
+
+    @property
+    def fault(self) -> Fault:
+        n = self.number
+        return {
+            "kill-file": Fault(at=n, errno=KILL),
+            "kill-message": Fault(message=n),
+            "term-message": Fault(message=n, signal=signal.SIGTERM),
+            "deaf": Fault(message=n, signal=0),
+            "lie": Fault(lie=n),
+            "disk-full": Fault(at=n, errno=errno.ENOSPC),
+            "read-only": Fault(at=n, errno=errno.EROFS),
+            "clock-ahead": Fault(at=n, jump=2 * DAY),
+            "clock-back": Fault(at=n, jump=-2 * DAY),
+            "expired": Fault(at=n, jump=4000 * DAY),
+            "descriptors": Fault(descriptors=n),
+            "memory": Fault(megabytes=n),
+            "rolled-back": Fault(message=n),
+            "two-drivers": Fault(message=n),
+        }.get(self.kind, NONE)
+
+
+@dataclass
+class Outcome:
+    cell: Cell
+    verdict: str = ""
+    why: str = ""
+    codes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # temporary files; participants without a model
+    struck: str = ""  # the operation or message
+    seconds: float = 0.0
+
+
+VERDICTS = ("same model", "resumed", "coded", "other model", "bad")
+
+
+def matrix(outcomes: Sequence[dict[str, Any]], *by: str) -> list[dict[str, Any]]:
+    """The number of cells of each verdict, in a row for each value of these fields of a cell."""
+    rows: dict[tuple[str, ...], Counter[str]] = {}
+    for outcome in outcomes:
+        rows.setdefault(tuple(outcome["cell"][name] for name in by), Counter())[outcome["verdict"]] += 1
+    return [
+        dict(zip(by, key, strict=True)) | {"tried": sum(count[v] for v in VERDICTS)} | {v: count[v] for v in VERDICTS}
+        for key, count in rows.items()
+    ]
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    names = list(rows[0]) if rows else []
+    lines = [names, ["---"] * len(names), *([str(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary(outcomes: Sequence[dict[str, Any]]) -> str:
+    """Two tables, by kind and by protocol, and every bad cell with the command that repeats it."""
+    bad = [each for each in outcomes if each["verdict"] == "bad"]
+    told = [markdown(matrix(outcomes, "kind")), markdown(matrix(outcomes, "protocol"))]
+    for each in bad:
+        cell = Cell(**each["cell"])
+        told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/drill.py --cell {cell}")
+    left = [each for each in outcomes if each["left"] and each["verdict"] != "bad"]
+    if left:
+        first = f"{Cell(**left[0]['cell'])}: {', '.join(left[0]['left'])}"
+        told.append(f"{len(left)} cells left something behind, such as {first}")
+    return "\n\n".join(told)

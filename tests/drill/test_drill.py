@@ -1,0 +1,30 @@
+"""A short part of the drill; `make drill` runs all of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("drill.py")
+PARTS = {
+    "kills at file operations": "--protocols plain --kinds kill-file --per 2",
+    "kills at messages": "--protocols plain --kinds kill-message --per 1",
+    "broken connections": "--protocols plain --kinds drop truncate flip --parties shop --per 2",
+    "horizontal jobs": "--protocols secagg mal --kinds kill-message --parties north judge --per 1",
+}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("part", PARTS)
+def test_a_struck_job_ends_with_the_model_of_an_undisturbed_one(part: str, tmp_path: Path) -> None:
+    out = tmp_path / "matrix.json"
+    command = [sys.executable, str(PROGRAM), *PARTS[part].split(), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = [each["verdict"] for each in json.loads(out.read_text())]
+    assert sum(verdict != "not reached" for verdict in verdicts) >= 4, verdicts
