@@ -63,6 +63,8 @@ class Window:
         self._emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
 
     def press_tab(self) -> None:
+        """Press Tab, with the page in front: on a busy machine a new page may not have the focus yet."""
+        self._emulate("Page.bringToFront")
         keys = [{"type": kind, "value": "\ue004"} for kind in ("keyDown", "keyUp")]
         _post(f"{self._base}/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
 

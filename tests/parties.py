@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from command_line import call
 from veilboost.align.clear import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
@@ -170,9 +171,9 @@ class Town:
         return process
 
     def run(self, *arguments: object) -> tuple[int, str, str]:
-        process = self.spawn(*arguments)
-        out, err = process.communicate(timeout=DEADLINE)
-        return process.returncode, out, err
+        """Run a command within this process; `spawn` starts one of its own."""
+        done = call(*arguments, folder=self.folder, env={"COLUMNS": "200"})
+        return done.returncode, done.stdout, done.stderr
 
     def answer(self, *arguments: object) -> dict[str, Any]:
         code, out, err = self.run(*arguments, "--json")

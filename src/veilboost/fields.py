@@ -82,7 +82,7 @@ class FieldInfo:
 
 
 def _plain(bound: float) -> str:
-    return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
+    return str(int(bound)) if abs(bound) < 1e15 and bound == int(bound) else f"{bound:g}"
 
 
 @dataclass(frozen=True)

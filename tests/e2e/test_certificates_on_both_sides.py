@@ -99,7 +99,7 @@ path = "{party}.parquet"
 id = "id"
 {'label = "label"' if party == "bank" else ""}
 [limits]
-connect_seconds = 3
+connect_seconds = 1
 [policy]
 protocols = ["plain"]
 allow_unprotected = ["plain"]

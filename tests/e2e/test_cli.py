@@ -1,9 +1,8 @@
-"""The real `veilboost` executable: what a person types, and what comes back."""
+"""The command line: what a person types, and what comes back."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from command_line import Result, call
 from parties import until
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
@@ -30,11 +30,8 @@ REQUIRED = {
 }  # fmt: skip
 
 
-def veilboost(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [str(VEILBOOST), *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=os.environ | dict(env or {})
-    )
+def veilboost(*arguments: object, env: Mapping[str, str] | None = None) -> Result:
+    return call(*arguments, env=env)
 
 
 def succeed(*arguments: object, env: Mapping[str, str] | None = None) -> str:
@@ -179,13 +176,14 @@ def test_the_summary_for_people(table: Path, tmp_path: Path) -> None:
     assert str(folder) in text
 
 
-def test_without_xgboost_the_comparison_is_null_and_says_how_to_get_it(table: Path, tmp_path: Path) -> None:
-    (tmp_path / "xgboost.py").write_text("raise ModuleNotFoundError('xgboost')\n")
-    env = {"PYTHONPATH": str(tmp_path)}
-    found = simulate("--data", table, *ROLES, env=env)
+def test_without_xgboost_the_comparison_is_null_and_says_how_to_get_it(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)  # as if it were not installed
+    found = simulate("--data", table, *ROLES)
     assert found["auc_xgboost"] is found["seconds_per_tree_xgboost"] is found["fit_seconds_xgboost"] is None
     assert found["auc_active_only"] > 0.5
-    assert "pip install 'veilboost[compare]'" in succeed("simulate", "--data", table, *ROLES, *QUICK, env=env)
+    assert "pip install 'veilboost[compare]'" in succeed("simulate", "--data", table, *ROLES, *QUICK)
 
 
 def test_other_objectives_report_their_own_metric(tmp_path: Path) -> None:

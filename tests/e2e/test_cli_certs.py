@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import stat
@@ -14,26 +13,17 @@ from typing import Any
 
 import pytest
 
+from command_line import Result, call
 from veilboost.party.identity import load_identity, load_revoked
 from veilboost.party.job import load_job
 from veilboost.party.policy import Policy
 from veilboost.party.settings import PeerSettings, load_party
 
-VEILBOOST = Path(sys.executable).parent / "veilboost"
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
 
-def veilboost(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [str(VEILBOOST), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | {"COLUMNS": "120"},
-    )
+def veilboost(folder: Path, *arguments: object) -> Result:
+    return call(*arguments, folder=folder, env={"COLUMNS": "120"})
 
 
 def succeed(folder: Path, *arguments: object) -> str:

@@ -216,7 +216,7 @@ def test_ids_that_have_changed_since_are_hashed_anew(market, hashings):
     assert found == market.train(market.job("usual")), "the common rows are those of the tables as they are now"
 
 
-def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, monkeypatch):
+def test_ids_that_are_aligned_in_batches_are_hashed_batch_by_batch(market, hashings, monkeypatch):
     monkeypatch.setattr("veilboost.party.batches.BATCH_ROWS", 100)
     rows = 160  # two batches, with ids enough in each to be dealt
     for name in OWNERS:

@@ -93,7 +93,7 @@ def test_folders_are_read_and_meet_in_workers(pool, tmp_path):
     assert sha(met) == sha(train(align_by_id(loaded), CONFIG, "lattice"))
 
 
-def test_daemons_leave_their_tables_in_workers_and_align_by_lots(pool, tmp_path, monkeypatch):
+def test_daemons_leave_their_tables_in_workers_and_align_by_batches(pool, tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "BATCH_ROWS", 100)
     town = Lotted(tmp_path, lotted_certificates(tmp_path / "certs"))
     lasting_engine.cache_clear()  # no engine of an earlier cluster

@@ -119,14 +119,12 @@ def test_a_trial_is_attacked_and_its_cost_planned(tmp_path: Path) -> None:
 # --- make -------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_ends_with_a_comparison(tmp_path: Path) -> None:
-    """Installed already, as far as make is concerned; `pip install .` itself is in test_release.py."""
+def test_make_demo_is_the_demonstration_of_test_parties() -> None:
+    """Its command runs in test_parties.py; `pip install .` itself in test_release.py."""
     install, demo = blocks(section("Install"))
     assert install == "pip install .\n"
-    make = f"{demo.strip()} --old-file=.venv/installed BIN={shlex.quote(str(BIN))}"
-    printed = run(make, REPOSITORY, TMPDIR=str(tmp_path))
-    assert len(re.findall(r"^ +(?:alone|together|central).* 0\.\d{4}", printed, re.MULTILINE)) == 3
-    assert "model sha256" in printed
+    planned = run(f"{demo.strip()} --dry-run --old-file=.venv/installed", REPOSITORY)
+    assert planned == ".venv/bin/veilboost demo --protocol lattice --keep\n"
 
 
 def test_users_install_no_tools_of_developers_and_native_code_is_built_once(tmp_path: Path) -> None:

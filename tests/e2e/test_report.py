@@ -128,7 +128,7 @@ def test_a_simulation_is_told_with_its_audit(simulation_page: Path, town: Town) 
     assert (town.folder / "again.html").read_text() == simulation_page.read_text()
 
 
-def test_rows_in_different_hands_are_told_too(town: Town) -> None:
+def test_a_horizontal_job_is_reported_too(town: Town) -> None:
     options = ("simulate", "--dataset", "breast_cancer", "--protocol", "secagg", "--participants", "5", "--trees", "2")
     town.answer(*options, "--out", "secagg")
     report = make_report([town.folder / "secagg"])

@@ -15,7 +15,7 @@ import pytest
 from parties import CONFIG, PARTIES, Town, make_certificates
 from veilboost.config import TrainingConfig
 from veilboost.party.federation import coordinate
-from veilboost.party.job import load_job
+from veilboost.party.job import Job, load_job
 from veilboost.party.settings import load_party
 from veilboost.party.vertical import VerticalCoordinator
 
@@ -60,7 +60,15 @@ def test_check_and_train_refuse_a_regression_and_the_hint_works(town: Town) -> N
     assert town.answer("train", job.name, "--config", "bank.toml")["rounds"] == 2
 
 
-def test_undeclared_classes_are_refused_and_declared_ones_stay_home(town: Town) -> None:
+def received(town: Town, job: str) -> bytes:
+    """All that the passive parties have of a job, with the payload of every message."""
+    kept = [file for party in ("shop", "telecom") for file in (town.folder / f"runs-{party}" / job).rglob("*")]
+    return b"".join(file.read_bytes() for file in kept if file.is_file())
+
+
+def test_undeclared_classes_are_refused_and_declared_ones_stay_home(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labelled(town, np.array(CLASSES)[np.arange(120) % 3])
     job = written(town, "kinds")
     for command in ("check", "train"):
@@ -71,13 +79,18 @@ def test_undeclared_classes_are_refused_and_declared_ones_stay_home(town: Town) 
     job.write_text(f"{line[1]}\n{job.read_text()}".replace("# classes =", "#"))
     assert town.answer("check", job.name, "--config", "bank.toml")["ready"]
     assert town.answer("train", job.name, "--config", "bank.toml")["rounds"] == 2
-    kept = [file for party in ("shop", "telecom") for file in (town.folder / f"runs-{party}" / "kinds").rglob("*")]
-    contents = b"".join(file.read_bytes() for file in kept if file.is_file())
+    contents = received(town, "kinds")
     assert b"multiclass" in contents, "the objective is told"
     # Ciphertexts are random: a name of twelve letters is among them by chance with probability below 1e-20.
     assert not any(name.encode() in contents for name in CLASSES), "what the classes are called is not"
     sent = (town.folder / "runs-bank" / "kinds" / "job.toml").read_text()  # predictions propose this text again
     assert "hiv" not in sent
+    # A broken twin that sends the whole job is found out by the same search.
+    told = job.with_name("told.toml")
+    told.write_text(job.read_text().replace('"kinds"', '"told"'))
+    monkeypatch.setattr(Job, "shared", lambda self: self)
+    assert town.answer("train", told.name, "--config", "bank.toml")["rounds"] == 2
+    assert all(name.encode() in received(town, "told") for name in CLASSES)
 
 
 def test_zero_and_one_are_declared_by_the_objective(town: Town) -> None:

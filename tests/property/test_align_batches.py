@@ -40,7 +40,7 @@ def by_batches(name, ids, batches, salt, dealers):
 
 
 @pytest.mark.parametrize(("name", "examples"), [("hmac_csp", 40), ("ecdh", 15)])
-def test_lots_find_what_is_common(name, examples):
+def test_batches_find_what_is_common(name, examples):
     @settings(max_examples=examples, deadline=None)
     @given(federations(), st.integers(1, 7), SALTS, st.integers(1, 4), st.booleans())
     def check(columns, batches, salt, shards, all_deal):
@@ -78,7 +78,7 @@ def test_where_nobody_deals_nobody_is_found_twice():
         by_batches("hmac_csp", ids, 3, bytes(16), dealers=set())
 
 
-def test_lots_are_about_as_large_and_follow_the_salt():
+def test_batches_are_about_as_large_and_depend_on_the_salt():
     ids = np.arange(20_000)
     sizes = [len(BatchedIds(ids, 8, salt).batch(0).ids) for salt in (b"a" * 16, b"b" * 16)]
     assert all(2300 < size < 2700 for size in sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
 import re
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import veilboost
 from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.errors import GradientRange, InvalidParameter, UnsupportedCombination, VeilBoostError, coded_errors
 from veilboost.fields import info_of
@@ -32,6 +34,20 @@ def test_codes_are_unique_and_every_one_has_a_page_and_a_remedy():
         assert page.startswith(f"# {error.code}: {error.__name__}\n")
     listed = {path.stem for path in pages.glob("VB-*.md")}
     assert listed == set(codes), "no page without its error"
+
+
+def test_wrong_settings_always_come_with_a_fix_of_their_own():
+    """The class's own fix fits all parameters, so it says too little about any of them."""
+    vague: list[str] = []
+    for path in Path(veilboost.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            settings = isinstance(call, ast.Call) and ast.unparse(call.func) in {
+                "InvalidParameter",
+                "UnsupportedCombination",
+            }
+            if settings and len(call.args) == 1 and not isinstance(call.args[0], ast.Starred):
+                vague.append(f"{path.name}:{call.lineno}: {ast.unparse(call)}")
+    assert not vague
 
 
 def test_an_error_reads_code_what_remedy():

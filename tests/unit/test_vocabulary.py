@@ -47,14 +47,13 @@ PHRASES = {
     r"roll[- ]call": "health check",
     r"under way": "in transit, running",
     r"parts? of (a|the) model|model parts?": "model share",
-    r"\blots\b": "batches",
+    r"lots": "batches",
     r"choose a value in the stated range": "the range itself",
 }
 # History, quotations of old names, and this list.
 EXCEPT = (
     "CHANGELOG.md",
     "docs/reference/errors/VB-1002.md",
-    "docs/results",
     "src/veilboost/fields.py",
     "tests/golden/",
     "tests/unit/cli/test_usage.py",
@@ -92,5 +91,6 @@ def test_an_old_name_does_not_come_back(old: str) -> None:
 
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_a_private_phrase_does_not_come_back(phrase: str) -> None:
-    found = places(re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE))
+    spelled = phrase.replace(" ", "[ _]")  # names of functions are phrases too
+    found = places(re.compile(rf"(?<![A-Za-z])(?:{spelled})(?![A-Za-z])", re.IGNORECASE))
     assert not found, f"say {PHRASES[phrase]}:\n" + "\n".join(found[:20])

@@ -44,7 +44,9 @@ class MemoryFederation:
     ) -> None:
         spec = alignment_named(name)
         if active not in ids or len(ids) < 2:
-            raise InvalidParameter("an alignment needs an active party and at least one other")
+            raise InvalidParameter(
+                "an alignment needs an active party and at least one other", "give the ids of two parties or more"
+            )
         order = tuple(ids)
         catalogue = Catalogue(spec.messages)
         self.active = active

@@ -237,6 +237,11 @@ def one_side_counts(rows: int, config: TrainingConfig) -> tuple[int, int]:
     return (top, others) if top or others else (1, 0)
 
 
+def rows_of_round(rows: int, config: TrainingConfig) -> int:
+    """How many of `rows` rows a round trains on; the expected number if each is drawn by chance."""
+    return sum(one_side_counts(rows, config)) if config.sampling == "goss" else round(rows * config.subsample)
+
+
 def _one_side(
     pool: Int32Array, gradients: Int32Array, generator: np.random.Generator, config: TrainingConfig
 ) -> RowSample:

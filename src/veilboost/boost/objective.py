@@ -118,7 +118,9 @@ class Objective(ABC):
             start = self._margin_from_labels(y, self._row_weight(y, weight))
         else:
             if not math.isfinite(base_score):
-                raise InvalidParameter(f"base_score={base_score!r} is not a finite number")
+                raise InvalidParameter(
+                    f"base_score={base_score!r} is not a finite number", "set base_score to a finite number"
+                )
             start = self._margin_from_score(base_score)
         return np.full(self.trees_per_round, start, dtype=np.float64)
 
@@ -196,7 +198,9 @@ class BinaryLogistic(Objective):
 
     def _margin_from_score(self, base_score: float) -> float:
         if not 0.0 < base_score < 1.0:
-            raise InvalidParameter(f"base_score={base_score!r} is not a probability inside (0, 1)")
+            raise InvalidParameter(
+                f"base_score={base_score!r} is not a probability inside (0, 1)", "set it between 0 and 1"
+            )
         return math.log(base_score) - math.log1p(-base_score)
 
 
@@ -286,7 +290,7 @@ class Poisson(Objective):
 
     def _margin_from_score(self, base_score: float) -> float:
         if not base_score > 0.0:
-            raise InvalidParameter(f"base_score={base_score!r} is not above 0")
+            raise InvalidParameter(f"base_score={base_score!r} is not above 0", "set base_score to a number above 0")
         return math.log(base_score)
 
 
@@ -355,21 +359,32 @@ def make_objective(
     of 1. Raises for values out of range and for parameters of another loss.
     """
     if order not in ORDERS:
-        raise InvalidParameter(f"order={order!r} is not one of {', '.join(ORDERS)}")
+        raise InvalidParameter(f"order={order!r} is not one of {', '.join(ORDERS)}", "use one of these names")
     if not (math.isfinite(scale_pos_weight) and scale_pos_weight > 0.0):
-        raise InvalidParameter(f"scale_pos_weight={scale_pos_weight!r} is not above 0")
+        raise InvalidParameter(
+            f"scale_pos_weight={scale_pos_weight!r} is not above 0", "set scale_pos_weight to a number above 0"
+        )
     if not (math.isfinite(max_delta_step) and max_delta_step >= 0.0):
-        raise InvalidParameter(f"max_delta_step={max_delta_step!r} is not 0 or more")
+        raise InvalidParameter(
+            f"max_delta_step={max_delta_step!r} is not 0 or more", "set max_delta_step to a number of 0 or more"
+        )
     if scale_pos_weight != 1.0 and name != BinaryLogistic.name:
-        raise UnsupportedCombination(f"scale_pos_weight needs objective 'binary', not {name!r}")
+        raise UnsupportedCombination(
+            f"scale_pos_weight needs objective 'binary', not {name!r}",
+            "leave scale_pos_weight at 1, or set the objective",
+        )
     if custom is not None and name != CustomObjective.name:
-        raise UnsupportedCombination(f"a custom loss needs objective 'custom', not {name!r}")
+        raise UnsupportedCombination(
+            f"a custom loss needs objective 'custom', not {name!r}", 'set objective to "custom"'
+        )
 
     if name == BinaryLogistic.name:
         return BinaryLogistic(order, max_delta_step, scale_pos_weight)
     if name == MulticlassSoftmax.name:
         if classes < 2:
-            raise InvalidParameter(f"classes={classes!r} is not 2 or more")
+            raise InvalidParameter(
+                f"classes={classes!r} is not 2 or more", "set classes to the number of classes in the labels"
+            )
         return MulticlassSoftmax(classes, order, max_delta_step)
     if name == SquaredError.name:
         return SquaredError(order, max_delta_step)

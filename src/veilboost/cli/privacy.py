@@ -178,7 +178,7 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
     Releases with noise have an epsilon. The epsilons of jobs add up, each at
     the delta of the policy. Exact releases have no finite epsilon: they are
     listed by receiver, with the number of rows and bins that they describe, and
-    how often.
+    how often. Left/right assignments are counted in bits of each row.
 
     Example:
 
@@ -201,6 +201,8 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         "budget": policy.epsilon_total,
         "by_adjacency": {str(kind): book.spent(policy.delta, kind) for kind in sorted(kinds)},
         "bounded": bounded,
+        "assignments": sum(total.assignments for total in totals),
+        "assignments_budget": policy.assignments_total,
         "by_peer": {
             peer: {
                 "bounded": book.bounded(policy.delta, peer),
@@ -210,7 +212,7 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         },
         "exact": [vars(item) for item in exact],
         "jobs": [
-            {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded")}
+            {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded", "assignments")}
             | {"exact_releases": total.exact}
             for total in totals
         ],
@@ -220,12 +222,13 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         return
     console = stdout()
     console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, verified\n", soft_wrap=True)
-    numbers = ("with noise", "epsilon", "exact", "reserved")
+    numbers = ("with noise", "epsilon", "exact", "assignments", "reserved")
     table = make_table("job", *numbers, numbers=numbers)
     for total in totals:
         aside = epsilon_text(total.reserved) if total.reserved else ""
         noised = total.releases - total.exact
-        table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), str(total.exact), aside)
+        exactly = str(total.exact), str(total.assignments or "")
+        table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), *exactly, aside)
     indented(console, table)
     numbers = ("epsilon", "exact")
     table = make_table("to", *numbers, numbers=numbers)
@@ -244,7 +247,8 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
     times = sum(item.times for item in exact)
     console.print(
         f"\n  in all: epsilon {bounded:.3f} with noise, each job at delta {policy.delta:g}, {limit}; "
-        f"{times} exact releases",
+        f"{times} exact releases, with {about['assignments']} left/right assignments of each row"
+        + ("" if policy.assignments_total is None else f" of {policy.assignments_total}"),
         soft_wrap=True,
     )
 

@@ -154,6 +154,7 @@ def print_spending(console: Console, told: Mapping[str, Any]) -> None:
         if row["exact_releases"]:
             console.print(
                 f"  without noise, to {escape(row['adversary'])}: {escape('; '.join(row['exact']))}; "
-                f"the rest alone would cost {epsilon_text(row['epsilon_of_noised'])}",
+                + (f"{row['assignments']} left/right assignments of each row; " if row["assignments"] else "")
+                + f"the rest alone would cost {epsilon_text(row['epsilon_of_noised'])}",
                 soft_wrap=True,
             )

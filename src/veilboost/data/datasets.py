@@ -119,7 +119,9 @@ def make_demo_data(customers: int = 6000, random_state: int = 0) -> dict[str, Ar
         "bank" (with the label `default`), "shop" and "telecom", each with `customer_id`.
     """
     if customers < LEAST_CUSTOMERS:
-        raise InvalidParameter(f"customers={customers} is less than {LEAST_CUSTOMERS}")
+        raise InvalidParameter(
+            f"customers={customers} is less than {LEAST_CUSTOMERS}", f"set customers to {LEAST_CUSTOMERS} or more"
+        )
     rng = np.random.default_rng(random_state)
     numbers = rng.choice(10 * customers, customers, replace=False)
     ids = np.array([f"C{number:06d}" for number in numbers])

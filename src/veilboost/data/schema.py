@@ -81,7 +81,9 @@ def check_roles(selection: Selection) -> None:
     role_of: dict[str, str] = {}
     for role, name in selection.roles.items():
         if name in role_of:
-            raise UnsupportedCombination(f"column {name!r} is named as {role_of[name]} and as {role}")
+            raise UnsupportedCombination(
+                f"column {name!r} is named as {role_of[name]} and as {role}", f"name another column as {role}"
+            )
         role_of[name] = role
     seen: set[str] = set()
     for name in selection.features or ():

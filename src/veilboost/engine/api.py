@@ -95,7 +95,7 @@ def check_engine(name: str, workers: int | None) -> None:
     if name not in {"local", "disk", "ray"} and not name.startswith(("ray://", "disk:")):
         raise InvalidParameter(f"there is no engine {name!r}", f"use {HELP}")
     if workers is not None and workers < 1:
-        raise InvalidParameter(f"workers={workers} is less than 1")
+        raise InvalidParameter(f"workers={workers} is less than 1", "set workers to 1 or more")
     if workers is not None and not name.startswith("ray"):
         raise UnsupportedCombination(f"the engine {name} has no workers", "set n_jobs, or use the engine ray")
 

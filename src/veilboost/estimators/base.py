@@ -391,7 +391,7 @@ def class_names(classes: AnyArray | None) -> tuple[str, ...] | None:
 
 def check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or cast(int, value) < 1:
-        raise InvalidParameter(f"{name}={value!r} is not a whole number of 1 or more")
+        raise InvalidParameter(f"{name}={value!r} is not a whole number of 1 or more", f"set {name} to such a number")
 
 
 def write_description(description: Description, folder: Path, model_sha256: str) -> None:

@@ -77,7 +77,10 @@ def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, li
             raise InvalidParameter("a column is assigned to two parties", "assign every column to one party")
         return assigned
     if isinstance(parties, bool) or not isinstance(cast(Any, parties), int | np.integer) or parties < 1:
-        raise InvalidParameter(f"parties={parties!r} is neither a number of 1 or more nor a mapping")
+        raise InvalidParameter(
+            f"parties={parties!r} is neither a number of 1 or more nor a mapping",
+            "set parties to the number of parties, or to a mapping of names to columns",
+        )
     blocks = np.array_split(np.arange(len(names)), min(parties, len(names)))
     labels = ["active"] + [f"passive{k}" for k in range(1, len(blocks))]
     return {label: [names[int(at)] for at in block] for label, block in zip(labels, blocks, strict=True)}

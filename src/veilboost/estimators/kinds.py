@@ -86,7 +86,10 @@ class Classifier(ClassifierMixin, Federated):
         found = 0 if classes is None else len(classes)
         if callable(self.objective):
             if found > 2:
-                raise UnsupportedCombination(f"a callable objective supports two classes, and the labels have {found}")
+                raise UnsupportedCombination(
+                    f"a callable objective supports two classes, and the labels have {found}",
+                    'set objective to "multiclass"',
+                )
             return "binary"
         objective = OBJECTIVE_ALIASES.get(self.objective, self.objective)
         if objective == "auto":

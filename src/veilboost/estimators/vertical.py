@@ -299,5 +299,7 @@ def _choose_active(active: PartyName | None, parties: Sequence[Any]) -> PartyNam
     if not all(isinstance(party, str) for party in parties):
         raise InvalidParameter("a party's name is not text", "name every party")
     if active is not None and active not in parties:
-        raise InvalidParameter(f"active={active!r} is none of the parties {', '.join(parties)}")
+        raise InvalidParameter(
+            f"active={active!r} is none of the parties {', '.join(parties)}", "set active to one of them"
+        )
     return parties[0] if active is None else active

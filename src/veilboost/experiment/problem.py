@@ -117,7 +117,7 @@ def draw_rows(rows: int, share: float, key: Sequence[int]) -> BoolArray:
 
 def _share(value: float | None, option: str) -> float | None:
     if value is not None and not 0 < value < 1:
-        raise InvalidParameter(f"{option} {value:g} is outside (0, 1)")
+        raise InvalidParameter(f"{option} {value:g} is outside (0, 1)", f"give {option} a share between 0 and 1")
     return value
 
 
@@ -194,7 +194,7 @@ def _files(values: Sequence[str], option: str) -> dict[PartyName | None, str]:
 
 def _load_dataset(name: str, options: DataOptions) -> tuple[PartyName, Tables]:
     if options.test_data:
-        raise UnsupportedCombination("--test-data goes with --data, not with a built-in data set")
+        raise UnsupportedCombination("--test-data goes with --data, not with a built-in data set", "use --test-size")
     loaded = load_dataset(name)
     if isinstance(loaded, Mapping):
         return _gather(loaded, replace(options, id=options.id or ID, label=options.label or LABEL))
@@ -251,7 +251,9 @@ def _by_party(values: Sequence[str], option: str) -> Names:
 def _partition(source: object, options: DataOptions) -> tuple[PartyName, Tables]:
     shares = _by_party(options.columns, "--columns")
     if shares and options.parties not in (None, len(shares)):
-        raise UnsupportedCombination(f"--columns names {len(shares)} parties and --parties is {options.parties}")
+        raise UnsupportedCombination(
+            f"--columns names {len(shares)} parties and --parties is {options.parties}", "leave out --parties"
+        )
     if sum(names.count(REST) for names in shares.values()) > 1:
         raise InvalidParameter("--columns assigns the rest (*) twice", "assign it to one party")
     named = [name for names in shares.values() for name in names if name != REST]
@@ -297,7 +299,9 @@ def _blocks(names: Sequence[str], parties: int) -> Names:
 def _gather(sources: Mapping[PartyName, object], options: DataOptions) -> tuple[PartyName, Tables]:
     for option, given in (("--columns", bool(options.columns)), ("--parties", options.parties is not None)):
         if given:
-            raise UnsupportedCombination(f"{option} partitions one table, and here every party has its own")
+            raise UnsupportedCombination(
+                f"{option} partitions one table, and here every party has its own", f"leave out {option}"
+            )
     if options.id is None:
         raise MissingColumn("there is no id to align the parties' rows by", "name the id column with --id")
     active = _active(options.active, sources)

@@ -201,7 +201,7 @@ def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, optio
 def _partition_rows(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
     """The rows of each participant: equal shares, drawn at random with this seed."""
     if participants < 1:
-        raise InvalidParameter(f"--participants {participants} is less than 1")
+        raise InvalidParameter(f"--participants {participants} is less than 1", "set --participants to 1 or more")
     if participants > rows:
         raise EmptyTable(f"{rows} rows are too few for {participants} participants", "use fewer participants")
     shares = np.array_split(np.random.default_rng((seed, 2)).permutation(rows), participants)

@@ -70,7 +70,7 @@ def _by_group(
 ) -> Float64Array:
     """Importance of groups of columns; column f belongs to `group_of[f]`."""
     if kind not in IMPORTANCE_KINDS:
-        raise InvalidParameter(f"kind={kind!r} is not one of {', '.join(IMPORTANCE_KINDS)}")
+        raise InvalidParameter(f"kind={kind!r} is not one of {', '.join(IMPORTANCE_KINDS)}", "use one of these names")
     count = len(group_of) if groups is None else groups
     splits = np.zeros(count)
     totals = np.zeros(count)

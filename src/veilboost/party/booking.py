@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from veilboost.boost.booster import rows_of_round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.party.job import Job
 from veilboost.party.policy import Policy, TrainRequest, decide
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.settings import PartySettings
-from veilboost.privacy.event import Event
+from veilboost.privacy.event import START, Event, ExactRelease, assignments_of
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName, Role
+
+BEGUN = "begun.txt"  # in the run folder
+
+
+class StepLog:
+    """A file with a line for every step that a job begins. An earlier job of the same name has another key."""
+
+    def __init__(self, file: Path, key: str) -> None:
+        self._file, self._key = file, f"{key} "
+
+    @cached_property
+    def begun(self) -> Counter[str]:
+        """How often each step was begun."""
+        with keeping(f"{BEGUN} cannot be read"):
+            lines = self._file.read_text(errors="replace").splitlines() if self._file.exists() else []
+        return Counter(line.removeprefix(self._key) for line in lines if line.startswith(self._key))
+
+    def add(self, step: str) -> None:
+        """Count a step. Only repetitions wait for the disk: others survive a killed process, not a power failure."""
+        self.begun[step] += 1
+        with keeping(f"{BEGUN} cannot be written"), self._file.open("a") as file:
+            file.write(f"\n{self._key}{step}")  # a line that a full disk cut short stays apart
+            if self.begun[step] > 1:
+                file.flush()
+                os.fsync(file.fileno())
 
 
 class Booking:
@@ -35,6 +65,7 @@ class Booking:
         self._request: TrainRequest | None = None  # the last request that was allowed
         self._reservation: int | None = None
         self._spent: dict[Event, None] | None = None
+        self._steps = StepLog(settings.runs / name / BEGUN, self.job.rpartition("/")[2])
 
     @staticmethod
     def of_run(settings: PartySettings, name: str, resume: bool) -> Booking:
@@ -45,9 +76,12 @@ class Booking:
 
     def consider(self, request: TrainRequest) -> None:
         """Ask the policy, given what other jobs have spent."""
-        limited = self._policy.epsilon_total is not None and request.epsilon != 0
-        spent = self.ledger.spent(request.delta, besides=self.job) if limited else 0.0
-        decide(self._policy, replace(request, epsilon_spent=spent))
+        if self._policy.epsilon_total is not None and request.epsilon != 0:
+            request = replace(request, epsilon_spent=self.ledger.spent(request.delta, besides=self.job))
+        if self._policy.assignments_total is not None and request.assignments:
+            spent = assignments_of(self.ledger.events()) - assignments_of(self.ledger.events(self.job))
+            request = replace(request, assignments_spent=spent)
+        decide(self._policy, request)
 
     def reserve(self, request: TrainRequest) -> None:
         """Ask the policy and reserve the job's budget. Must come before anything that spends it."""
@@ -69,9 +103,27 @@ class Booking:
 
         Raises `AgainstPolicy` if it does not; then the release must not be sent.
         """
+        counted = limited(self._policy, events)
         if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
-            self._check_room(events)
-        self.ledger.append(self.job, *events)
+            self._check_room(counted)
+        self.ledger.append(self.job, *counted)
+
+    def begin(self, step: str, trees: int) -> int:
+        """Count a step of the job, also over restarts of this party; returns how often it was begun before.
+
+        Raises `AgainstPolicy` if the job begins more again than the policy allows; then the step must not be answered.
+        """
+        if self._request is None:
+            raise RuntimeError("a job begins before its policy was asked")
+        begun = self._steps.begun + Counter([step])
+        rounds = {each: times for each, times in begun.items() if each != START}
+        again = {"rewinds": sum(rounds.values()) - len(rounds), "restarts": max(begun[START] - 1, 0)}
+        request = replace(self._request, trees_per_round=trees, **again)
+        if request != self._request:
+            self.consider(request)
+            self._request = request
+        self._steps.add(step)
+        return begun[step] - 1
 
     def _check_room(self, new: Sequence[Event]) -> None:
         if self._request is None:
@@ -99,6 +151,16 @@ class Booking:
             run.save_ledger({**about, "events": events})
 
 
+def limited(policy: Policy, events: Sequence[Event]) -> list[Event]:
+    """Events as the policy's limits on epsilon count them: assignments do not count if they have their own limits."""
+    if policy.assignments_per_job is None and policy.assignments_total is None:
+        return list(events)
+    return [
+        replace(event, counted=False) if isinstance(event, ExactRelease) and event.assignments is not None else event
+        for event in events
+    ]
+
+
 def with_own_delta(job: Job, spec: ProtocolSpec, policy: Policy) -> Job:
     """The active party's job with the delta of its policy, unless the job sets it."""
     name, training = spec.delta_option(job.training, Role.ACTIVE), job.training
@@ -121,24 +183,27 @@ def training_request(
     common rows are known, the request assumes one column and the fewest rows that the policy allows; ask again then.
     """
     spec, policy, role = job.spec, settings.policy, job.role_of(settings.name)
+    fewest = rows or policy.min_rows
+    trained = spec.completed(config, fewest)
     data, costs = None, dict[str, Any](delta=policy.delta)
     if role in spec.data_roles:
         data, own = settings.data, Role(role)
         option = spec.delta_option(config, own)
         if option is not None:  # otherwise the policy's delta applies
             costs.update(delta=spec.delta(config, own), delta_option=option)
-        events = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, own, columns)
-        costs["epsilon"] = worst_epsilon(events, policy.delta)
+        events = () if spec.plan is None else spec.plan(config, fewest, own, columns)
+        costs["epsilon"] = worst_epsilon(limited(policy, events), policy.delta)
     return TrainRequest(
         peers=peers,
         protocol=spec,
         role=role,
         table=None if data is None else data.table,
         columns=() if data is None else tuple(data.features or ()),
-        trees=config.n_estimators,
-        depth=config.max_depth,
+        trees=trained.n_estimators,
+        depth=trained.max_depth,
         min_node_rows=config.min_node_rows if spec.counts_rows else None,
         rows=rows,
+        round_rows=None if rows is None else rows_of_round(round(rows * (1 - job.validation)), config),
         owner=settings.name,
         **costs,
     )

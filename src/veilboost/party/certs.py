@@ -159,7 +159,7 @@ def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificat
 
 def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:
     if not 1 <= days <= MOST_DAYS:
-        raise InvalidParameter(f"days={days} is outside [1, {MOST_DAYS}]")
+        raise InvalidParameter(f"days={days} is outside [1, {MOST_DAYS}]", f"set --days to 1..{MOST_DAYS}")
     moment = now or datetime.now(UTC)
     return moment - SKEW, moment + timedelta(days=days)
 

@@ -17,7 +17,8 @@ from veilboost.party.sections import Section
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.statement import Status
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.types import PartyName
+from veilboost.protocols.vertical.messages import SplitAnswer
+from veilboost.types import PartyName, Role
 
 ANY = "any"
 EVERY = "*"
@@ -44,7 +45,10 @@ class Policy(Section):
     tables: tuple[str, ...] = param((EVERY,), 'tables that jobs may use, by their name under [data]; "*": all')
     columns: tuple[str, ...] = param((EVERY,), 'columns that jobs may use, including the label; "*": all')
     min_rows: int = param(
-        100, "minimum number of training rows of a job: sums over few rows reveal individual rows", low=1
+        100,
+        "minimum number of training rows of a job, and of a round if the job samples rows: sums over few rows reveal "
+        "individual rows",
+        low=1,
     )
     min_node_rows: int = param(
         1,
@@ -54,6 +58,24 @@ class Policy(Section):
     max_rows: int = param(100_000_000, "maximum number of training rows of a job", low=1)
     max_trees: int = param(1000, "maximum number of boosting rounds of a job", low=1)
     max_depth: int = param(10, "maximum tree depth of a job", low=1)
+    max_classes: int = param(100, "maximum number of trees per boosting round: one for each class", low=1)
+    max_rewinds: int = param(
+        20,
+        "how many rounds of a job may be begun again, and how often the job may start again, after a lost connection "
+        "for example: each repetition answers the questions of one more round",
+        low=0,
+    )
+    assignments_per_job: int | None = param(
+        None,
+        "maximum number of left/right assignments (bits) that one job may reveal about each row: rounds x trees per "
+        "round x depth. If it is set, assignments are limited by this number and no longer count as an infinite "
+        "epsilon; unset: no limit",
+        low=0,
+        example="200",
+    )
+    assignments_total: int | None = param(
+        None, "the same for all jobs on this table together; unset: no limit", low=0, example="1000"
+    )
     epsilon_per_job: float | None = param(
         None, "maximum epsilon that one job may spend on this table; unset: no limit", low=0, example="1.0"
     )
@@ -100,10 +122,12 @@ class TrainRequest:
 
     `peers` are all other parties, each with the fingerprint of its certificate, or None if it has not connected to this
     party. `role` and `owner` are the role and the name of this party. `rows` is None until alignment has counted the
-    rows; decide again then. `min_node_rows` is that of the job, None if no party of the protocol can enforce it.
-    `table` is None for a helper without a table (an authority, a computing service), which has no data to protect.
-    `epsilon` is what the job would spend on this party's data, `epsilon_spent` what earlier jobs spent by its ledger; a
-    protocol without noise spends nothing and is judged by its status. `delta` is the delta that the job's noise on this
+    rows; decide again then. `round_rows` are those that one round trains on, None for all. `min_node_rows` is that of
+    the job, None if no party of the protocol can enforce it. `trees_per_round` is known when training starts, `rewinds`
+    and `restarts` count the rounds and the starts that were begun again. `table` is None for a helper without a table
+    (an authority, a computing service), which has no data to protect. `epsilon` is what the job would spend on this
+    party's data; a protocol without noise spends nothing and is judged by its status. `epsilon_spent` and
+    `assignments_spent` are those of earlier jobs, by the ledger. `delta` is the delta that the job's noise on this
     party's data is calibrated for, set by the option `delta_option` of the protocol.
     """
 
@@ -116,11 +140,23 @@ class TrainRequest:
     depth: int
     min_node_rows: int | None = 1
     rows: int | None = None
+    round_rows: int | None = None
+    trees_per_round: int = 1
+    rewinds: int = 0
+    restarts: int = 0
+    assignments_spent: int = 0
     epsilon: float = 0.0
     delta: float = 0.0
     delta_option: str = "delta"
     epsilon_spent: float = 0.0
     owner: PartyName = ""
+
+    @property
+    def assignments(self) -> int:
+        """The most left/right assignments of each row that the job may request of this party."""
+        if self.role != Role.PASSIVE or SplitAnswer not in self.protocol.messages:
+            return 0
+        return (self.trees + self.rewinds) * self.trees_per_round * self.depth
 
 
 @dataclass(frozen=True)
@@ -179,6 +215,7 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
         yield from _protocol(policy, request)
         yield from _data(policy, request)
         yield from _size(policy, request)
+        yield from _assignments(policy, request)
         yield from _budget(policy, request)
     elif isinstance(request, PredictRequest):
         # Written so that a negative or NaN count is refused.
@@ -270,16 +307,22 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
             "lower min_node_rows under [policy]",
             f"set min_node_rows = {least} under [training] in the job file" if counted else "use another protocol",
         )
-    if request.rows is not None and not policy.min_rows <= request.rows:
+    fewest, sampled = request.rows, ""
+    if request.rows is not None and request.round_rows is not None and request.round_rows < request.rows:
+        fewest, sampled = request.round_rows, "lower validation, or sample more rows, in the job file"
+    if fewest is not None and not policy.min_rows <= fewest:
         yield Objection(
             "min_rows",
-            f"{request.rows} training rows are fewer than {policy.min_rows}",
-            f"lower min_rows under [policy] to {request.rows} or less",
+            f"{fewest} training rows{' of a round' if sampled else ''} are fewer than {policy.min_rows}",
+            f"lower min_rows under [policy] to {fewest} or less",
+            sampled,
         )
     for rule, value, noun, key in (
         ("max_rows", request.rows, "training rows", ""),
         ("max_trees", request.trees, "boosting rounds", "n_estimators"),
         ("max_depth", request.depth, "levels", "max_depth"),
+        ("max_classes", request.trees_per_round, "trees per round", ""),
+        ("max_rewinds", max(request.rewinds, request.restarts), "rounds or starts that are repeated", ""),
     ):
         most: int = getattr(policy, rule)
         fewer = f"set {key} = {most} under [training] in the job file" if key else ""
@@ -287,6 +330,25 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
             yield Objection(
                 rule, f"{value} {noun} are more than {most}", f"raise {rule} under [policy] to {value} or more", fewer
             )
+
+
+def _assignments(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
+    job, total, asked = policy.assignments_per_job, policy.assignments_total, request.assignments
+    fewer = "lower n_estimators or max_depth under [training] in the job file"
+    if job is not None and asked > job:
+        yield Objection(
+            "assignments_per_job",
+            f"the job may request {asked} left/right assignments of each row, and the limit is {job}",
+            f"raise assignments_per_job under [policy] to {asked} or more",
+            fewer,
+        )
+    if total is not None and asked > total - request.assignments_spent:
+        yield Objection(
+            "assignments_total",
+            f"the job may request {asked} left/right assignments of each row, which exceeds what is left of {total}",
+            "raise assignments_total under [policy]; what was sent cannot be taken back",
+            fewer,
+        )
 
 
 def _budget(policy: Policy, request: TrainRequest) -> Iterator[Objection]:

@@ -124,7 +124,10 @@ class LivePredictor(Predictor):
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
         super().__init__(settings, run)
         if self.share.party != settings.name:
-            raise UnsupportedCombination(f"the run belongs to {self.share.party}, but the settings to {settings.name}")
+            raise UnsupportedCombination(
+                f"the run belongs to {self.share.party}, but the settings to {settings.name}",
+                f"name the settings of {self.share.party} with --config",
+            )
         if settings.data is None:
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "which names the id column")
         self._text = run.job_text

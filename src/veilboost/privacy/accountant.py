@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from veilboost.errors import InvalidParameter
-from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian, Laplace, Pure
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian, Laplace, Pure, assignments_of
 from veilboost.types import Float64Array
 
 _Key = TypeVar("_Key")
@@ -284,6 +284,7 @@ def _composed(events: tuple[Event, ...], delta: float) -> list[dict[str, Any]]:
                 "releases": cost.releases,
                 "exact_releases": cost.exact,
                 "exact": sorted({event.what for event in seen if isinstance(event, ExactRelease)}),
+                "assignments": assignments_of(seen),
                 "epsilon": cost.epsilon,
                 "epsilon_of_noised": cost.noised,
                 "basic": cost.basic,

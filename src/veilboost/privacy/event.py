@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -155,6 +156,7 @@ class ExactRelease(Event):
     kind: ClassVar[str] = "exact"
     rows: int | None = None  # number of rows concerned; None if not applicable
     bins: int | None = None  # number of bins of columns concerned
+    assignments: int | None = None  # left/right assignments (bits) of each row in a release; None: of another kind
     # Whether an owner's limits on epsilon count it as infinite. Releases of a protocol without noise are not counted:
     # the policy judges such a protocol by its status.
     counted: bool = True
@@ -165,7 +167,12 @@ class ExactRelease(Event):
         return {name: value for name, value in fields.items() if (name, value) not in _OMITTED}
 
 
-_OMITTED: tuple[tuple[str, Any], ...] = (("rows", None), ("bins", None), ("counted", True))
+_OMITTED: tuple[tuple[str, Any], ...] = (("rows", None), ("bins", None), ("assignments", None), ("counted", True))
+
+
+def assignments_of(events: Iterable[Event]) -> int:
+    """The number of left/right assignments (bits) that events release about each row."""
+    return sum(event.count * (event.assignments or 0) for event in events if isinstance(event, ExactRelease))
 
 
 KINDS: Mapping[str, type[Event]] = {
@@ -188,6 +195,9 @@ def event_from_dict(fields: Mapping[str, Any]) -> Event:
 # --- accounts: every draw of noise is booked before the release leaves its party ------------------------------------
 
 
+START = "start"  # the step of a job that its first message begins; the others are rounds
+
+
 class Account(Protocol):
     """One party's account for one job."""
 
@@ -200,12 +210,20 @@ class Account(Protocol):
         """
         ...
 
+    def begin(self, step: str, trees: int) -> int:
+        """Count a step of the job (its start, or a round of `trees` trees) before it is answered.
+
+        Returns how often the step was begun before. Raises `AgainstPolicy` if the owner does not allow it once more.
+        """
+        ...
+
 
 class MemoryAccount:
     """An account in memory, for simulations and tests."""
 
     def __init__(self) -> None:
         self._events: dict[Event, None] = {}  # in order, each once
+        self._begun = Counter[str]()
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -215,3 +233,7 @@ class MemoryAccount:
     def spend(self, *events: Event) -> None:
         for event in events:
             self._events.setdefault(event)
+
+    def begin(self, step: str, trees: int) -> int:
+        self._begun[step] += 1
+        return self._begun[step] - 1

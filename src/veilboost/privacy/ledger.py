@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from veilboost.errors import DamagedLedger, InvalidParameter
 from veilboost.privacy.accountant import compose
-from veilboost.privacy.event import Adjacency, Event, ExactRelease, event_from_dict
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, assignments_of, event_from_dict
 
 Entry = Literal["spent", "reserved", "closed"]
 FIRST = "0" * 64  # the hash before the first row
@@ -79,6 +79,7 @@ class JobTotal:
     reserved: float
     bounded: float = 0.0
     exact: int = 0
+    assignments: int = 0  # left/right assignments (bits) of each row
 
     @property
     def counted(self) -> float:
@@ -193,6 +194,7 @@ class Ledger:
                 reserved.get(job, 0.0),
                 worst_epsilon([event for event in seen if not isinstance(event, ExactRelease)], delta),
                 sum(event.count for event in seen if isinstance(event, ExactRelease)),
+                assignments_of(seen),
             )
             for job, seen in events.items()
         )

@@ -36,7 +36,7 @@ class PlannedJob:
         least = {"rows": 2, "trees": 1, "depth": 1, "bins": 2}
         for name, low in least.items():
             if getattr(self, name) < low:
-                raise InvalidParameter(f"{name} = {getattr(self, name)} is less than {low}")
+                raise InvalidParameter(f"{name} = {getattr(self, name)} is less than {low}", f"set it to {low} or more")
         if not self.features or any(count < 0 for count in self.features) or not any(self.features):
             raise InvalidParameter("there are no columns", "give the number per party, for example --features 40,60")
         if not self.participants and len(self.features) < 2:

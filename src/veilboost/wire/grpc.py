@@ -258,14 +258,20 @@ def _close_channels() -> None:
 
 def dial(address: str, tls: TlsFiles, server_name: str, limits: LinkLimits, greeting: Greeting) -> StreamLink:
     """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
-    channel: Any = grpc.secure_channel(
-        address,
-        grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
-        options=(*_options(limits), ("grpc.ssl_target_name_override", server_name)),
-    )
-    _OPEN.add(channel)
     link = StreamLink(limits)
-    call = channel.stream_stream(METHOD)(link.outgoing())
+
+    def begin() -> tuple[Any, Any]:
+        channel: Any = grpc.secure_channel(
+            address,
+            grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
+            options=(*_options(limits), ("grpc.ssl_target_name_override", server_name)),
+        )
+        _OPEN.add(channel)
+        return channel, channel.stream_stream(METHOD)(link.outgoing())
+
+    # In a thread, which Ctrl-C does not interrupt: gRPC waits forever to close a channel with a half-made call.
+    with ThreadPoolExecutor(1, thread_name_prefix="dial") as thread:
+        channel, call = thread.submit(begin).result()
 
     def hang_up() -> None:
         call.cancel()

@@ -422,7 +422,8 @@ class IdleTimeout:
             timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            timer.join()
+            if timer.is_alive():  # not if an interrupt came while it was being started
+                timer.join()
 
     def _look_in(self, seconds: float) -> None:
         # One timer serves many waits: it restarts when it fires too early, and stops when nothing waits.

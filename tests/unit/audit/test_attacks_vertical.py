@@ -121,7 +121,7 @@ def test_own_cuts_that_won_tell_little_beside_the_columns_themselves() -> None:
     assert not told.succeeded
 
 
-def test_rows_that_stand_together_give_labels_away() -> None:
+def test_rows_that_share_a_node_reveal_labels() -> None:
     told = found(instance_clusters, "lattice", "p1", "p0", rows=1200, max_depth=5)
     assert told.above_chance
     assert told.outcome.value > 0.6

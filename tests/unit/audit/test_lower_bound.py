@@ -9,6 +9,7 @@ these 24 wrong on each side, at a claim of 1 with one. Why that fails with proba
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import sealed_twins
 import veilboost.audit.lower_bound as module
 from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound, lower_bound
 from veilboost.errors import InvalidParameter
+from veilboost.party.simulation import simulate_training
 from veilboost.protocols.sealed import active
 
 SURE = 1 - 1e-6
@@ -130,3 +132,22 @@ def test_a_broken_twin_is_found_out_by_features(
 ) -> None:
     twin(monkeypatch)
     assert feature_lower_bound(eps, REPEATS * 3 // 2, trees=trees, depth=depth).epsilon > eps
+
+
+def test_a_broken_twin_that_accepts_any_loss_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise of `sealed` is for gradients of at most 1. In regression one label of 10,000 moves a leaf by 833; the
+    noise of a leaf is below 10, except with probability 1e-6 in the 40 runs.
+    """
+    sealed_twins.any_loss(monkeypatch)
+    labels = (np.arange(module.ROWS) % 2).astype(np.float64)
+    tables = module._label_tables(labels, 1)
+    config = module._config({"eps": LITTLE, "delta": module.DELTA}, 0, 1, 1)
+    config = replace(config, objective="regression", base_score=0.5)
+
+    def largest_leaf(first: float) -> float:
+        bank = replace(tables["bank"], label=np.concatenate(([first], labels[1:])))
+        skeleton = simulate_training({**tables, "bank": bank}, "bank", "sealed", config).shares["bank"].skeleton
+        return 0.0 if skeleton is None else float(np.abs(skeleton.trees[0].weight).max())
+
+    found = [np.array([largest_leaf(first) for _ in range(20)]) for first in (0.0, 1e4)]
+    assert lower_bound(found[0], found[1], module.DELTA) > 9 * LITTLE

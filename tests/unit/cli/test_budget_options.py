@@ -25,7 +25,7 @@ def test_a_budget_becomes_the_option_of_the_protocol(protocol, eps, eps_features
     assert with_budget(TrainingConfig(), protocol_named(protocol), eps, eps_features).options == options
 
 
-def test_rows_in_different_hands_too():
+def test_horizontal_jobs_too():
     assert with_budget(TrainingConfig(), protocol_named("mal"), 4.0, None).options == {"epsilon": 4.0}
 
 

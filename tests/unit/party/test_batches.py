@@ -143,7 +143,7 @@ def test_rows_in_the_same_order_already_are_checked_lot_by_lot(town):
 # --- going on, and predicting -----------------------------------------------------------------------------------------
 
 
-def test_a_job_that_stopped_goes_on_with_its_lots(town):
+def test_a_job_that_stopped_continues_with_its_batches(town):
     in_shards(town, "bank", "shop")
     with pytest.raises(JobCancelled):
         town.train("first", watch=stop_after(2, lambda: JobCancelled("enough")))
@@ -250,7 +250,7 @@ def play_a_lot(ask):
         assert ask(message) is None
 
 
-def test_lots_out_of_step_are_refused_and_the_party_lives(town, certificates):
+def test_batches_out_of_order_are_refused_and_the_party_lives(town, certificates):
     in_shards(town, "shop")
     ask = Asker(town, certificates)
     assert ask.begin() is None
@@ -285,7 +285,7 @@ def test_a_peer_that_asks_for_an_invalid_number_of_batches_is_refused():
             agreed_batches(1, {"shop": Accepted("1", False, wrong)})
 
 
-def test_lots_that_nobody_deals_are_found_out(town, monkeypatch):
+def test_batches_that_nobody_asked_for_are_detected(town, monkeypatch):
     for owner in ("bank", "shop"):
         town.write(owner, {name: column[:150] for name, column in town.columns[owner].items()})
     monkeypatch.setattr(job_session, "requested_batches", lambda settings: 5)

@@ -229,6 +229,22 @@ def test_a_resumed_job_books_exact_releases_once(pair):
         pair.ledger(party).verify()
 
 
+def test_a_job_resumes_as_often_as_the_passive_owner_allows(pair):
+    pair.settle(shop={"max_rewinds": 0, "assignments_total": ROUNDS * CONFIG.max_depth})
+    with pytest.raises(JobCancelled):
+        pair.train(protocol="plain", watch=stop_after(3))
+    pair.restart()
+    with pytest.raises(PeerRefused, match="max_rewinds") as refused:
+        pair.train(protocol="plain", resume=True)
+    assert str(pair.folder) not in str(refused.value)
+    pair.settle(shop={"max_rewinds": 1, "assignments_total": ROUNDS * CONFIG.max_depth})
+    pair.train(protocol="plain", resume=True)  # no round was begun again, so its assignments are those of one run
+    shown = pair.answer("ledger", "show", "--party", "shop.toml")
+    assert shown["assignments"] == shown["assignments_budget"] == ROUNDS * CONFIG.max_depth
+    with pytest.raises(PeerRefused, match="assignments_total"):
+        pair.train("second", protocol="plain")
+
+
 @pytest.mark.parametrize("rule", ["epsilon_per_job", "epsilon_total"])
 def test_a_passive_owner_refuses_an_overdraft_before_the_job_starts(pair, rule):
     pair.settle(shop={rule: JOB_COSTS * 0.99})

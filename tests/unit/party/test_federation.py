@@ -43,7 +43,7 @@ def town(tmp_path: Path, certificates: Path) -> Iterator[Town]:
 # --- driven from Python -----------------------------------------------------------------------------------
 
 
-def test_a_federation_checks_trains_and_tells_what_crossed(town: Town) -> None:
+def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> None:
     daemon = Daemon(load_party(town.folder / "shop.toml"))
     try:
         job = town.write_job({"shop": f"127.0.0.1:{daemon.port}"}, validation=0.2)

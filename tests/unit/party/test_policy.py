@@ -49,6 +49,10 @@ POLICY = Policy(
     max_rows=1000,
     max_trees=50,
     max_depth=6,
+    max_classes=2,
+    max_rewinds=3,
+    assignments_per_job=624,
+    assignments_total=1000,
     epsilon_per_job=1.0,
     epsilon_total=3.0,
     delta=1e-6,
@@ -65,6 +69,10 @@ JOB = TrainRequest(
     depth=6,
     min_node_rows=20,
     rows=1000,
+    round_rows=10,
+    trees_per_round=2,
+    rewinds=2,
+    assignments_spent=376,
     epsilon=1.0,
     delta=1e-6,
     epsilon_spent=2.0,
@@ -93,11 +101,17 @@ def test_what_the_policy_allows_passes_up_to_its_limits() -> None:
         ("columns", {"columns": ("age", "income")}),
         ("min_rows", {"rows": 9}),
         ("min_rows", {"rows": -1}),
+        ("min_rows", {"round_rows": 9}),
         ("min_node_rows", {"min_node_rows": 19}),
         ("min_node_rows", {"min_node_rows": None}),
         ("max_rows", {"rows": 1001}),
         ("max_trees", {"trees": 51}),
         ("max_depth", {"depth": 7}),
+        ("max_classes", {"trees_per_round": 3}),
+        ("max_rewinds", {"rewinds": 4}),
+        ("max_rewinds", {"restarts": 4}),
+        ("assignments_per_job", {"rewinds": 3}),
+        ("assignments_total", {"assignments_spent": 377}),
         ("epsilon_per_job", {"epsilon": 1.1, "epsilon_spent": 0.0}),
         ("epsilon_per_job", {"epsilon": math.nan, "epsilon_spent": 0.0}),
         ("epsilon_per_job", {"epsilon": -1.0}),
@@ -175,11 +189,16 @@ def test_budgets_bind_only_what_spends() -> None:
 
 def test_a_refusal_gives_away_neither_columns_nor_what_others_did() -> None:
     request = dataclasses.replace(
-        JOB, columns=("age", "secret_column"), epsilon=0.9, epsilon_spent=2.345678, peers={"shop": PRINT}
+        JOB,
+        columns=("age", "secret_column"),
+        epsilon=0.9,
+        epsilon_spent=2.345678,
+        assignments_spent=789,
+        peers={"shop": PRINT},
     )
     said = " ".join(f"{found.what} {found.change}" for found in objections(POLICY, request))
     assert "1 of the 2 features" in said
-    for secret in ("secret_column", "visits", "2.345", "0.65", "bank", "telecom"):
+    for secret in ("secret_column", "visits", "2.345", "0.65", "789", "211", "bank", "telecom"):
         assert secret not in said
     told = next(objections(POLICY, dataclasses.replace(PREDICT, rows=77, predicted_today=99)))
     assert "99" not in told.what

@@ -57,6 +57,15 @@ def test_every_error_crosses_as_its_code_and_fixed_words(cls: type[VeilBoostErro
 
 
 @pytest.mark.fast
+def test_the_search_for_secrets_finds_a_broken_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A twin sends the owner's texts: every error tells all secrets, none would without."""
+    errors = [cls(TEXT, f"look at {TEXT}") for cls in coded_errors()]
+    assert not any(holds_secret(failure_body(error)) for error in errors)
+    monkeypatch.setattr(VeilBoostError, "for_peer", lambda error: (error.what, error.remedy))
+    assert all(holds_secret(failure_body(error)) == list(SECRETS) for error in errors)
+
+
+@pytest.mark.fast
 def test_a_public_text_crosses_as_it_is() -> None:
     error = AgainstPolicy("51 boosting rounds are more than 50", "raise max_trees", public=True)
     assert failure_body(error) == b"VB-1612\n51 boosting rounds are more than 50\nraise max_trees"

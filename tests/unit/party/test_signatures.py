@@ -61,7 +61,7 @@ def test_garbage_is_refused(identities, evidence):
         voucher(identities["here", "south"]).check("north", CONTENT, evidence)
 
 
-def test_a_certificate_is_checked_as_at_the_door(identities):
+def test_a_certificate_is_checked_as_on_connection(identities):
     good = json.loads(voucher(identities["here", "north"]).sign(CONTENT))
     with pytest.raises(NotACertificate):
         voucher(identities["here", "south"]).check("north", CONTENT, json.dumps(good | {"certificate": "none"}))

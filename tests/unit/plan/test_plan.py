@@ -167,7 +167,7 @@ def test_drawing_numbers_is_no_part_of_a_run(protocol: str, participants: int, m
     assert 0 < found.seconds < drawn
 
 
-def test_rows_in_different_hands_are_measured_too() -> None:
+def test_horizontal_jobs_are_measured_too() -> None:
     found = measure("secagg", PlannedJob(600, (3,), trees=2, depth=2, bins=8, participants=3))
     assert found.there > 0
     assert found.answered > 0

@@ -85,14 +85,14 @@ def test_rounds_are_booked_in_groups_that_double_and_before_they_begin() -> None
     commits = 0
     for number in range(100):
         before = len(account.events)
-        book.before_round(config, number, 500, 64)
+        book.before_round(config, number, 500, 64, 1)
         commits += len(account.events) > before
         sums = [event for event in account.events if isinstance(event, ExactRelease) and event.bins == 64]
         assert number < sum(event.count for event in sums) <= 2 * number + 1
     assert commits == 7
     again = ExactReleases(protocol_named("lattice"), Role.PASSIVE, account, ("bank",))
     booked = account.events
-    again.before_round(config, 37, 500, 64)  # resumed there
+    again.before_round(config, 37, 500, 64, 1)  # resumed there
     assert account.events == booked
     assert not any(event.counted for event in booked if isinstance(event, ExactRelease))
 
@@ -104,7 +104,7 @@ def test_limits_count_what_they_counted_before() -> None:
     assert worst_epsilon([noised, ExactRelease(**ABOUT)], 1e-5) == float("inf")
     account = MemoryAccount()
     book = ExactReleases(protocol_named("sealed"), Role.PASSIVE, account, ("bank",))
-    book.before_round(TrainingConfig(objective="binary"), 0, 500, 64)
+    book.before_round(TrainingConfig(objective="binary"), 0, 500, 64, 1)
     assert all(isinstance(event, ExactRelease) and event.counted for event in account.events)
 
 

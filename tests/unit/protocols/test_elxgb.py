@@ -241,7 +241,7 @@ def test_with_time_for_all_the_clock_changes_nothing():
         ({"options": {"unknown": 1}}, InvalidParameter),
     ],
 )
-def test_what_does_not_fit_is_refused_at_the_door(settings, error):
+def test_what_does_not_fit_is_refused_on_input(settings, error):
     with pytest.raises(error):
         validate(ResolvedJob(SPEC, job(**settings)))
 

@@ -172,7 +172,7 @@ def test_less_noise_learns_more():
 
 
 @pytest.mark.parametrize("settings", [{"categories": "sets"}, {"proposal": "local"}])
-def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
+def test_combinations_that_do_not_fit_are_refused_on_input(settings):
     with pytest.raises(UnsupportedCombination):
         train(federation(), job(**settings), "federboost")
 
@@ -180,7 +180,7 @@ def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
 @pytest.mark.parametrize(
     "options", [{"epsilon": 0.0}, {"epsilon": -1.0}, {"epsilon": math.inf}, {"mechanism": "laplace"}, {"delta": 0.1}]
 )
-def test_impossible_options_are_refused_at_the_door(options):
+def test_impossible_options_are_refused_on_input(options):
     with pytest.raises(InvalidParameter):
         train(federation(), job(options=options), "federboost")
 

@@ -285,7 +285,7 @@ def test_private_leaves_come_from_the_noisy_gradients(keyed):
         {"min_child_weight": 0.0, "base_score": 0.5, "options": {"private_leaves": True, "per_node": True}},
     ],
 )
-def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
+def test_combinations_that_do_not_fit_are_refused_on_input(settings):
     with pytest.raises(UnsupportedCombination):
         train(federation(), job(**({"options": {"epsilon": 1.0}} | settings)), "ldp")
 
@@ -306,7 +306,7 @@ def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
         {"clip": -1.0},
     ],
 )
-def test_impossible_options_are_refused_at_the_door(options, sent):
+def test_impossible_options_are_refused_on_input(options, sent):
     with pytest.raises(InvalidParameter):
         train(federation(), job(options=options), "ldp")
     assert not sent

@@ -456,7 +456,7 @@ def test_different_columns_kinds_and_labels_are_refused():
         {"options": {"eps": 1.0}},
     ],
 )
-def test_what_mal_cannot_do_is_refused_at_the_door(changes):
+def test_what_mal_cannot_do_is_refused_on_input(changes):
     with pytest.raises((UnsupportedCombination, InvalidParameter)):
         simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", TrainingConfig.from_dict(changes))
 

@@ -241,7 +241,7 @@ def test_bytes_are_those_of_appendix_f(monkeypatch):
         ({"unknown": 1}, "unknown"),
     ],
 )
-def test_impossible_options_are_refused_at_the_door(options, says):
+def test_impossible_options_are_refused_on_input(options, says):
     with pytest.raises(InvalidParameter, match=says):
         train(scene(rows=20), config_of(options), "masked")
 
@@ -256,7 +256,7 @@ def test_impossible_options_are_refused_at_the_door(options, says):
         ({"eps_ap": 4.0}, {"sampling": "goss"}, "goss"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_at_the_door(options, parameters, says):
+def test_what_does_not_fit_together_is_refused_on_input(options, parameters, says):
     with pytest.raises(UnsupportedCombination, match=says):
         train(scene(rows=20), config_of(options, **parameters), "masked")
 
@@ -326,6 +326,9 @@ class Book:
 
     def spend(self, event):
         self.events.append(event)
+
+    def begin(self, step, trees):
+        return 0
 
 
 def booked(config: TrainingConfig, monkeypatch):

@@ -293,7 +293,7 @@ def test_a_column_without_values_has_no_cuts():
 @pytest.mark.parametrize(
     "changes", [{"weighted_bins": True}, {"subsample": 0.5}, {"sampling": "goss"}, {"eval_metric": "auc"}]
 )
-def test_what_it_cannot_do_is_refused_at_the_door(changes):
+def test_what_it_cannot_do_is_refused_on_input(changes):
     with pytest.raises(UnsupportedCombination):
         simulate_training(dealt(whole(), [150, 150]), SERVER, "secagg", config_of(**changes))
 
@@ -467,7 +467,7 @@ def test_a_group_of_one_is_refused_by_the_participant_itself():
             side.handle(SecaggGroup(begun.schema, group, publics, evidence, 0))
 
 
-def test_a_public_key_that_its_owner_does_not_vouch_for_is_refused():
+def test_a_public_key_that_its_owner_did_not_sign_is_refused():
     """A server that puts its own key in another's place would read every answer."""
 
     class Strict(Trusting):

@@ -97,7 +97,7 @@ def test_a_party_that_is_away_is_away_for_all(slow: Slow) -> None:
 
 def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: Slow) -> None:
     batcher = Batcher(slow, most_rows=10, most_waiting=2)
-    under_way = batcher.submit(table("a1"))
+    running = batcher.submit(table("a1"))
     assert slow.busy.wait(10)
     waiting = [batcher.submit(table(each)) for each in ("a2", "a3")]
     assert batcher.waiting == 2
@@ -110,7 +110,7 @@ def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: Slow) ->
         time.sleep(0.01)
     slow.go.set()
     closing.join(10)
-    assert under_way.result(10).tolist() == [1]
+    assert running.result(10).tolist() == [1]
     assert isinstance(waiting[1].exception(10), TableBusy)
     with pytest.raises(TableBusy):
         batcher.submit(table("a5"))

@@ -301,3 +301,14 @@ def test_a_timer_that_fires_while_its_channel_closes_starts_no_other():
         idle_timeout._look()  # it had begun before it could be cancelled
         assert idle_timeout._timer is None
     assert not given_up
+
+
+def test_an_interrupt_while_the_timer_starts_does_not_break_the_close(monkeypatch):
+    def interrupted(timer):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    idle_timeout = IdleTimeout(5.0, lambda: None)
+    with pytest.raises(KeyboardInterrupt), idle_timeout.waiting():
+        pass
+    idle_timeout.close()

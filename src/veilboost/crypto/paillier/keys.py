@@ -107,7 +107,8 @@ def check_key_bits(bits: int, allow_insecure: bool) -> None:
             f"key_bits={bits} can be factored and protects nobody",
             "use 2048 or 3072; to compare with published figures, set allow_insecure_key",
         )
-    raise InvalidParameter(f"key_bits={bits} is not one of {', '.join(map(str, INSECURE_KEY_BITS + KEY_BITS))}")
+    sizes = ", ".join(map(str, INSECURE_KEY_BITS + KEY_BITS))
+    raise InvalidParameter(f"key_bits={bits} is not one of {sizes}", "set key_bits to 2048 or 3072")
 
 
 def generate_key(bits: int, randomness: Csprng, allow_insecure: bool = False) -> PrivateKey:

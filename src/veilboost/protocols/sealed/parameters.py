@@ -87,11 +87,8 @@ def refuse(config: TrainingConfig) -> None:
         (config.gamma > 0, "gamma compares with a gain that is not private; set gamma to 0"),
         (config.scale_pos_weight != 1.0, "scale_pos_weight reveals labels through the hessians; set it to 1"),
         (config.sampling == "goss", "goss samples rows by their gradients; set sampling to uniform"),
-        (
-            config.base_score not in {None, 0.5},
-            "base_score must be 0.5: the share of a class would cost budget",
-        ),
-        (config.reg_lambda < 0.5, "reg_lambda must be at least 0.5, to bound the sensitivity of the gain"),
+        (config.base_score not in {None, 0.5}, "a base_score from the labels would cost budget; set base_score to 0.5"),
+        (config.reg_lambda < 0.5, "the sensitivity of the gain would have no bound; set reg_lambda to 0.5 or more"),
         (
             config.max_delta_step > 0 or config.reg_alpha > 0,
             "the proof does not cover reg_alpha and max_delta_step; set both to 0",
@@ -105,7 +102,8 @@ def refuse(config: TrainingConfig) -> None:
         ]
     for found, problem in problems:
         if found:
-            raise UnsupportedCombination(f"sealed: {problem}")
+            what, _, fix = problem.partition("; ")
+            raise UnsupportedCombination(f"sealed: {what}", fix)
 
 
 def completed(config: TrainingConfig, rows: int) -> TrainingConfig:
@@ -256,7 +254,10 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
     if role is Role.ACTIVE:
         return _label_events(label_noise(options, trees, depth, classes), trees, depth, classes)
     levels = [(number, level) for number in range(trees) for level in range(depth)]
-    assignments = [_exact_event(_ASSIGNMENTS, f"round {number} level {level} assignments") for number, level in levels]
+    assignments = [
+        replace(_exact_event(_ASSIGNMENTS, f"round {number} level {level} assignments"), assignments=1)
+        for number, level in levels
+    ]
     if options.eps_features == 0:
         return [
             *(_exact_event(_EXACT_CELLS, f"round {number} level {level} cells") for number, level in levels),

@@ -111,7 +111,9 @@ class VerticalActive(SplitFinder):
         }
         opening = self.cipher.openings(self._current, openings)
         if self.context.exact is not None:
-            self.context.exact.before_round(self.config, start.number, self.context.rows, block.layout.slots)
+            self.context.exact.before_round(
+                self.config, start.number, self.context.rows, block.layout.slots, self.context.trees_per_round
+            )
         self.context.peers.ask(opening, Done)
         self.cipher.opened(self._current)
         self._last_split: LastSplit | None = None

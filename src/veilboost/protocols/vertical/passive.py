@@ -19,6 +19,7 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.share import SplitRecords
+from veilboost.privacy.event import START
 from veilboost.protocols.vertical import messages
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
 from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, within
@@ -107,6 +108,7 @@ class VerticalPassive:
         if self.context.held_out is not None and kept != self.context.held_out:
             raise MalformedMessage("the job holds out another number of rows for validation")
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
+        self.context.account.begin(START, message.trees_per_round)
         block = self.context.engine.columns(
             self.context.columns,
             rows,
@@ -150,9 +152,12 @@ class VerticalPassive:
                 "order of columns", message.number, b"" if columns is None else columns.tobytes()
             )
             shuffle = ColumnShuffle.draw(block.layout, drawn)
+        trees = job.trees_per_round
+        again = self.context.account.begin(f"round {message.number}", trees)
         if self.context.exact is not None:
-            self.context.exact.before_round(config, message.number, self.context.rows, job.block.layout.slots)
-        groups = RowGroups.root(fit, job.trees_per_round), RowGroups.root(routed, job.trees_per_round)
+            slots = job.block.layout.slots
+            self.context.exact.before_round(config, message.number, self.context.rows, slots, trees, again)
+        groups = RowGroups.root(fit, trees), RowGroups.root(routed, trees)
         self._next_round = message.number + 1
         self._round = RoundState(message.number, block, columns, shuffle, *groups)
         return Done()

@@ -26,7 +26,7 @@ from veilboost.fixedpoint import Scale
 from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import Account, Adjacency, ExactRelease, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec, RoleFactory
-from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.messages import BeginRound, SplitAnswer, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Column, Float64Array, Int32Array, Int64Array, PartyName, Role
 from veilboost.wire.channel import Peers, Pending
@@ -270,20 +270,31 @@ class ExactReleases:
 
     Rounds are booked in groups of 1, 2, 4, ..., each in one transaction, because a commit takes longer than a fast
     round: a job that stops early has booked less than twice what it sent. A resumed job books the same groups, at no
-    cost.
+    cost. A round that is begun again is booked again: the active party may ask other questions then.
     """
 
     def __init__(self, spec: ProtocolSpec, role: Role, account: Account, peers: Sequence[str]) -> None:
         self._spec, self._role, self._account, self._peers = spec, role, account, peers
         self._booked = -1
 
-    def before_round(self, config: TrainingConfig, number: int, rows: int, bins: int) -> None:
-        """Book the group of rounds that contains this one. `bins`: the bins of all columns of this party."""
+    def before_round(
+        self, config: TrainingConfig, number: int, rows: int, bins: int, trees: int, again: int = 0
+    ) -> None:
+        """Book the group of rounds that contains this one, and this one if it was begun `again` times before.
+
+        `bins` are the bins of all columns of this party, `trees` the trees per round.
+        """
+        if again:
+            self._book(config, number, number, rows, bins, trees, f", repetition {again}")
         group = (number + 1).bit_length() - 1
-        if group == self._booked:
-            return
-        first = (1 << group) - 1
-        last = min(2 * first, config.n_estimators - 1)
+        if group != self._booked:
+            first = (1 << group) - 1
+            self._book(config, first, min(2 * first, config.n_estimators - 1), rows, bins, trees)
+            self._booked = group
+
+    def _book(
+        self, config: TrainingConfig, first: int, last: int, rows: int, bins: int, trees: int, note: str = ""
+    ) -> None:
         plan = () if self._spec.plan is None else self._spec.plan(config, rows, self._role)
         counted = any(isinstance(event, ExactRelease) for event in plan)
         receiver = Role.ACTIVE if self._role is Role.PASSIVE else Role.PASSIVE
@@ -293,10 +304,11 @@ class ExactReleases:
                 adjacency=Adjacency.LABEL if self._role is Role.ACTIVE else Adjacency.PASSIVE_RECORD,
                 adversary=peer,
                 protocol=self._spec.name,
-                release=f"rounds {first} to {last}, to {peer}: {shown.what}",
+                release=f"rounds {first} to {last}{note}, to {peer}: {shown.what}",
                 count=last - first + 1,
                 rows=rows,
                 bins=bins if shown.per_bin else None,
+                assignments=trees * config.max_depth if message is SplitAnswer else None,
                 counted=counted,
             )
             for peer in self._peers
@@ -306,4 +318,3 @@ class ExactReleases:
         ]
         if events:
             self._account.spend(*events)
-        self._booked = group
