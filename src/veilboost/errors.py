@@ -313,7 +313,7 @@ class ReplayedRequest(WireError):
 class StaleSession(WireError):
     code = "VB-1408"
     summary = "the party does not know the session"
-    fix = "resume the job with `veilboost train JOB --config FILE --resume` at its driver, or start it again"
+    fix = "a driver that still runs resumes by itself; otherwise run `veilboost train JOB --config FILE --resume` there"
 
 
 class PeerUnreachable(WireError):

@@ -316,8 +316,8 @@ def _next_steps(job: Job, file: Path) -> Iterator[str]:
     for name, party in job.parties.items():
         words = ["veilboost init party", name]
         if name in job.owners:
-            words += ["--id COLUMN"] if job.spec.setting == "vertical" else ["--label COLUMN"]
-            words += ["--label COLUMN"] if name == job.driver else []
+            words.append("--id COLUMN")
+            words += ["--label COLUMN"] if name == job.driver or job.spec.setting == "horizontal" else []
         else:
             words.append("--no-data")
         words += [f"--listen {party.address}"] if party.address else []
@@ -335,7 +335,7 @@ def _next_steps(job: Job, file: Path) -> Iterator[str]:
         if exposed:
             yield f"{job.protocol} does not protect these data of the {role} party: {'; '.join(exposed)}"
             yield f"  each {role} party that accepts this adds --allow-unprotected {job.protocol} to its command"
-    yield f"then, at {job.driver}: veilboost check {file} --config {job.driver}.toml"
+    yield f"then, at {job.driver}, in the folder of both files: veilboost check {file.name} --config {job.driver}.toml"
 
 
 def _write(

@@ -131,7 +131,8 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     if not findings:
         console.print("No attack applies to the recorded messages of this run.")
         return
-    table = make_table("attack", "from", "on", "result", "baseline", "time", "verdict", numbers=("baseline", "time"))
+    numbers = ("baseline", "threshold", "time")
+    table = make_table("attack", "from", "on", "result", *numbers, "verdict", numbers=numbers)
     shown = _furthest(findings)
     for finding, others in shown:
         found = finding.outcome
@@ -141,6 +142,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
             escape(f"{finding.victim}{f' and {others} others' if others else ''}: {finding.data}"),
             f"{found.value:.3f} {escape(f'[{found.low:.3f}, {found.high:.3f}]')} {found.metric}",
             f"{found.baseline:.3f}",
+            f"{found.threshold:.3f}",
             seconds_text(finding.seconds),
             f"[{VERDICT_STYLES[finding.verdict]}]{finding.verdict}[/]",
         )

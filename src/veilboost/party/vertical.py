@@ -20,6 +20,7 @@ from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.tables import table_digest, taken
 from veilboost.errors import (
+    AgainstPolicy,
     DamagedState,
     JobExists,
     MissingLabel,
@@ -180,7 +181,10 @@ def _own_policy(
     """`ask` this party's own policy about the job."""
     if settings.name != job.driver:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
-    ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
+    try:
+        ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
+    except AgainstPolicy as error:
+        raise AgainstPolicy(f"{error.what} (this is the policy of {settings.name} itself)", error.remedy) from None
 
 
 def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:

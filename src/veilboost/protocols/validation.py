@@ -147,7 +147,7 @@ def _check_claims(job: ResolvedJob) -> None:
 def _line(job: ResolvedJob) -> str:
     """Return the line to add. It names the owner's classes, so only the owner's own process shows it."""
     if job.config.objective == "binary" and job.classes in _ZERO_ONE:
-        return 'add objective = "binary" (in a job under [training]; to simulate: --objective binary)'
+        return 'add objective = "binary" (in a job: under [training]; to simulate: --objective binary; to an estimator)'
     names = job.classes or tuple(str(code) for code in range(job.kinds))
     return f"add classes = {json.dumps(names, ensure_ascii=False)} (to simulate: --classes {','.join(names)})"
 
