@@ -114,7 +114,8 @@ class Locks:
             if holders > 1:
                 self._held[path] = descriptor, holders - 1
             elif holders:
-                path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
+                with suppress(OSError):  # the file alone is no lock
+                    path.unlink()  # before the lock ends, so that nobody else's file is removed
                 os.close(descriptor)
 
 
