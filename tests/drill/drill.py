@@ -116,7 +116,7 @@ class Drill:
         outcome, began = Outcome(cell), time.monotonic()
         self._struck: Process | None = None
         self._rolled = ""
-        self.town.clear(cell.party)  # its daemon starts with the fault
+        self.town.clear(cell.party)
         try:
             with ExitStack() as stack:
                 self._job(cell, outcome, stack)
@@ -131,8 +131,7 @@ class Drill:
         if not outcome.struck and outcome.verdict != "bad":
             outcome.verdict = "not reached"
         outcome.seconds = time.monotonic() - began
-        if outcome.verdict == "bad":
-            self.town.clear()
+        self.town.clear(*([] if outcome.verdict == "bad" else [cell.party]))  # no later cell may have this fault too
         return outcome
 
     def _job(self, cell: Cell, outcome: Outcome, stack: ExitStack) -> None:
