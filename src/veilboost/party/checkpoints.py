@@ -77,14 +77,16 @@ class Checkpoints:
 
     def kept(self) -> list[StoredCheckpoint]:
         """All checkpoints, newest first."""
-        return [self._open(trees) for trees in self._stored()]
+        return [found for trees in self._stored() if (found := self._open(trees)) is not None]
 
-    def _open(self, trees: int) -> StoredCheckpoint:
+    def _open(self, trees: int) -> StoredCheckpoint | None:
         path = self._folder / f"{trees}{_ENDING}"
         try:
             with path.open("rb") as file:
                 about = _about(file.readline(), path)
             return StoredCheckpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
+        except FileNotFoundError:  # a job that is running has removed it since
+            return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path) from error
 

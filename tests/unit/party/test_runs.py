@@ -21,6 +21,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import DamagedState, JobExists, NothingToResume, UnknownRun
 from veilboost.model.share import ModelShare, SplitRecords
+from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.runs import RunFolder, list_runs
 
 pytestmark = pytest.mark.fast
@@ -79,6 +80,15 @@ def test_a_truncated_checkpoint_is_a_coded_error_that_names_the_file(tmp_path, s
     file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(DamagedState, match=re.escape(str(file))):
         run.checkpoints.kept()[0].progress()
+
+
+def test_a_reader_of_a_running_job_misses_what_is_removed_meanwhile(tmp_path, monkeypatch):
+    run = RunFolder.create(tmp_path, "first")
+    share = trained().shares["p0"]
+    keep(run, share, 1, np.zeros((1, 120)))
+    monkeypatch.setattr(Checkpoints, "_stored", lambda _: [1, 0])  # 0 was there when the folder was listed
+    assert [kept.trees for kept in run.checkpoints.kept()] == [1]
+    assert run.rounds == 1
 
 
 class Killed(BaseException):
