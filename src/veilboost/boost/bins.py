@@ -136,6 +136,10 @@ def _search(max_bin: int, binning: str, points: int) -> Generator[UInt32Array, I
             return end.value
 
 
+class CountsDecrease(Exception):
+    """Fewer values do not exceed a key than a smaller key: no column has such counts."""
+
+
 class _Counted:
     """The requested counts of a column: how many values do not exceed certain keys, sorted by key."""
 
@@ -165,6 +169,8 @@ class _Counted:
         counts = yield keys.astype(np.uint32)
         place = self._keys.searchsorted(keys)
         self._keys, self._counts = np.insert(self._keys, place, keys), np.insert(self._counts, place, counts)
+        if (np.diff(self._counts) < 0).any():
+            raise CountsDecrease
 
 
 def _weighted_quantiles(values: Float32Array, weights: Float64Array, max_bin: int) -> Float32Array:

@@ -310,6 +310,8 @@ def _coded(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise LedgerUnavailable(f"{path} cannot be used ({error.strerror})") from error
+    except UnicodeError as error:
+        raise DamagedLedger(f"{path} has text that is not UTF-8") from error
     except sqlite3.Error as error:
         # A program's own misuse, such as a thread of another connection, has no code.
         transient = getattr(error, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT

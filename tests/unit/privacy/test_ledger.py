@@ -145,6 +145,13 @@ def test_a_truncated_file_is_found(ledger, keep):
         ledger.verify()
 
 
+def test_text_that_is_not_utf8_is_found(ledger):
+    content = ledger.path.read_bytes()
+    ledger.path.write_bytes(content.replace(b"gradients", b"gradient\xff"))
+    with pytest.raises(DamagedLedger):
+        ledger.rows()
+
+
 def test_a_crash_before_the_head_was_remembered_is_no_damage(ledger):
     before = ledger.path.with_name("ledger.sqlite.head").read_text()
     ledger.append("credit/1", event("round 5"))

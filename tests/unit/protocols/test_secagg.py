@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels
-from veilboost.boost.bins import cuts_by_counting, propose_cuts
+from veilboost.boost.bins import CountsDecrease, cuts_by_counting, propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
@@ -31,11 +31,14 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
+    MaskedCounts,
     MaskedSums,
+    MaskedTotals,
     ScaleRequest,
     SecaggGroup,
     SumsRequest,
 )
+from veilboost.protocols.secagg.server import SecaggServer
 from veilboost.protocols.secagg.shared import (
     MOST_STEPS,
     SUM_BYTES,
@@ -285,6 +288,37 @@ def test_a_column_without_values_has_no_cuts():
     assert [len(cuts) for cuts in cuts_by_counting(2, 8, "quantile", 30, none)] == [0, 0]
     assert [len(cuts) for cuts in cuts_by_counting(2, 8, "width", 30, none)] == [0, 0]
     assert cuts_by_counting(0, 8, "width", 30, none) == []
+
+
+def test_counts_of_no_table_end_the_search():
+    def falling(asked):
+        return [np.arange(len(keys), dtype=np.int64)[::-1] for keys in asked]
+
+    with pytest.raises(CountsDecrease):
+        cuts_by_counting(1, 8, "quantile", 30, falling)
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "change"),
+    [
+        (MaskedCounts, "counts", lambda sums: sums + np.uint64(1 << 40)),
+        (MaskedTotals, "labels", lambda sums: np.concatenate((sums[:-2], sums[-2:] ^ np.uint8(1 << 6)))),
+    ],
+)
+def test_sums_of_no_table_are_refused(message, field, change, monkeypatch):
+    """One participant adds to its masked sums, as a malicious one could."""
+    asked = SecaggServer._ask
+
+    def lie(self, request, kind):
+        answers = dict(asked(self, request, kind))
+        if kind is message:
+            name = next(iter(answers))
+            answers[name] = replace(answers[name], **{field: change(getattr(answers[name], field))})
+        return answers
+
+    monkeypatch.setattr(SecaggServer, "_ask", lie)
+    with pytest.raises(MalformedMessage, match="not those of any table"):
+        simulate_training(dealt(whole(), [100, 100, 100]), SERVER, "secagg", config_of(n_estimators=1))
 
 
 # --- refusals and losses --------------------------------------------------------------------------------------

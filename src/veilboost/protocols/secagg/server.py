@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.bins import Counts, Keys, cuts_by_counting
+from veilboost.boost.bins import Counts, CountsDecrease, Keys, cuts_by_counting
 from veilboost.boost.booster import RoundResult, sample_columns
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
@@ -28,6 +28,7 @@ from veilboost.types import Float32Array, Float64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
+_NO_TABLE = "the participants' sums are not those of any table"
 
 
 class SecaggServer(ServerRole):
@@ -42,6 +43,7 @@ class SecaggServer(ServerRole):
         config = self._context.config
         schema = self._form_group()
         rows, mean = self._totals()
+        self._rows = rows
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
         self._objective, self._config = objective, config
         base = _base(objective, schema, mean, config.base_score)
@@ -111,7 +113,10 @@ class SecaggServer(ServerRole):
         config = self._config
         numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
         points = most_values(config.max_bin)
-        found = iter(cuts_by_counting(sum(numeric), config.max_bin, config.binning, points, self._count))
+        try:
+            found = iter(cuts_by_counting(sum(numeric), config.max_bin, config.binning, points, self._count))
+        except CountsDecrease:
+            raise MalformedMessage(_NO_TABLE) from None
         cuts = [
             next(found) if is_number else category_cuts(len(info.categories or ()))
             for info, is_number in zip(schema.columns, numeric, strict=True)
@@ -128,6 +133,8 @@ class SecaggServer(ServerRole):
             row[: len(keys)] = keys
         answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
         counts = added([each.counts for each in answers])
+        if counts.min(initial=0) < 0 or counts.max(initial=0) > self._rows:
+            raise MalformedMessage(_NO_TABLE)
         return [row[: len(keys)] for row, keys in zip(counts, wanted, strict=True)]
 
     # --- rounds -----------------------------------------------------------------------------------------
@@ -164,7 +171,10 @@ def _exactly(answers: list[UInt8Array]) -> float:
     """Return the sum of all participants' exact sums, in which masks cancel too."""
     if any(len(each) != SUM_BYTES for each in answers):
         raise MalformedMessage("an exact sum has the wrong size")
-    return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
+    try:
+        return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
+    except OverflowError:
+        raise MalformedMessage(_NO_TABLE) from None
 
 
 def _best_round(history: list[RoundResult]) -> int:
