@@ -14,10 +14,19 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from veilboost.errors import FolderLocked
+from veilboost.errors import CheckpointFailed, FolderLocked
 
 PARTIAL = ".partial"  # how the names of temporary files end
 _LONGEST_WRITE = 3600.0  # seconds
+
+
+@contextmanager
+def keeping(failure: str) -> Generator[None]:
+    """Turn an `OSError` into `CheckpointFailed`, with its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointFailed(f"{failure} ({error.strerror or type(error).__name__})") from None
 
 
 @contextmanager
@@ -47,6 +56,15 @@ def replace_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
     """Write a file of mode 0600."""
     with replacing(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
+
+
+def append(path: Path, text: str, *, flush: bool) -> None:
+    """Append to a file. Without `flush` the text survives a killed process, but not a power failure."""
+    with path.open("a") as file:
+        file.write(text)
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def remove(*paths: Path) -> None:

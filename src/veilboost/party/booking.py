@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,9 +12,10 @@ from typing import Any
 from veilboost.boost.booster import rows_of_round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.durable import append, keeping
 from veilboost.party.job import Job
 from veilboost.party.policy import Policy, TrainRequest, decide
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.privacy.event import START, Event, ExactRelease, assignments_of
 from veilboost.privacy.ledger import Ledger, worst_epsilon
@@ -41,11 +41,8 @@ class StepLog:
     def add(self, step: str) -> None:
         """Count a step. Only repetitions wait for the disk: others survive a killed process, not a power failure."""
         self.begun[step] += 1
-        with keeping(f"{BEGUN} cannot be written"), self._file.open("a") as file:
-            file.write(f"\n{self._key}{step}")  # a line that a full disk cut short stays apart
-            if self.begun[step] > 1:
-                file.flush()
-                os.fsync(file.fileno())
+        with keeping(f"{BEGUN} cannot be written"):  # the line begins anew after one that a full disk cut short
+            append(self._file, f"\n{self._key}{step}", flush=self.begun[step] > 1)
 
 
 class Booking:

@@ -12,13 +12,13 @@ from typing import Any, Self
 
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
-from veilboost.durable import Locks
+from veilboost.durable import Locks, keeping
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.share import TrainingOutcome
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
-from veilboost.party.runs import JOB, RunFolder, keeping
+from veilboost.party.runs import JOB, RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
@@ -150,8 +150,7 @@ class Coordinator(Connections, ABC):
             locks.release(run.lock)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
-        with keeping("the transcript cannot be written"):
-            transcript = run.transcript(self.settings.name, self.job.record)
+        transcript = run.transcript(self.settings.name, self.job.record)
         callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
             with keeping("the run folder cannot be written"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeGuard
 
-from veilboost.durable import Locks
+from veilboost.durable import Locks, keeping
 from veilboost.errors import (
     LimitReached,
     PeerBroken,
@@ -31,7 +31,6 @@ from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
-from veilboost.party.runs import keeping
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.spec import Setting

@@ -22,6 +22,7 @@ from veilboost.align.hmac_csp import AlignmentKey, key_in
 from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.fingerprint import HASHES, KEY_BYTES
+from veilboost.durable import keeping
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,
@@ -36,7 +37,7 @@ from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity, make_private_folder, write_private
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.runs import RunFolder
 from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.messages import options_of

@@ -21,7 +21,7 @@ from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
 from veilboost.data.table import PartyTable
-from veilboost.durable import replace_file
+from veilboost.durable import keeping, replace_file
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
@@ -57,7 +57,7 @@ from veilboost.party.messages import (
     ProposePrediction,
 )
 from veilboost.party.policy import PredictRequest, decide
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.party.vertical import who_answers

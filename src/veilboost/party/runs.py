@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,9 +14,9 @@ import numpy as np
 from veilboost import durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
+from veilboost.durable import keeping
 from veilboost.errors import (
     AgainstPolicy,
-    CheckpointFailed,
     DamagedState,
     JobExists,
     NothingToResume,
@@ -35,15 +34,6 @@ from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
-
-
-@contextmanager
-def keeping(failure: str) -> Generator[None]:
-    """Turn an `OSError` into `CheckpointFailed`, with its reason."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointFailed(f"{failure} ({error.strerror or type(error).__name__})") from None
 
 
 class RunFolder:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from veilboost.config import TrainingConfig
-from veilboost.durable import Locks
+from veilboost.durable import Locks, keeping
 from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
@@ -16,7 +16,7 @@ from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
 from veilboost.party.messages import Finish, Propose
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
@@ -56,9 +56,8 @@ class Session(ABC):
         reply = self._act(peer, message)
         answer = reply if isinstance(reply, Message) else reply()  # this may wait for other parties
         answer_frame = encode(answer)
-        with keeping("the transcript cannot be written"):
-            self._transcript.record("received", peer.party, message, len(frame), frame)
-            self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
         if self.over:
             self.give_up()
         return answer_frame
@@ -178,8 +177,7 @@ class TrainingSession(Session):
         _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
-        with keeping("the transcript cannot be written"):
-            self._transcript = run.transcript(self.settings.name, self.job.record)
+        self._transcript = run.transcript(self.settings.name, self.job.record)
         return run
 
     def _begin_run(self, run: RunFolder, key: bytes | None, **noted: Any) -> None:

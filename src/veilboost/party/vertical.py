@@ -16,6 +16,7 @@ from veilboost.align.api import HelperContext, alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
+from veilboost.durable import keeping
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.tables import table_digest, taken
@@ -57,7 +58,7 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import TrainRequest
 from veilboost.party.precompute import PREPARED, prepared_randomness, take_key
-from veilboost.party.runs import JOB, RunFolder, keeping
+from veilboost.party.runs import JOB, RunFolder
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings, load_allowed, open_table
 from veilboost.party.training import PassiveSession, Resumed, TrainingJob, make_share, train_active

@@ -15,6 +15,7 @@ import numpy as np
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
+from veilboost.durable import keeping
 from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBoostError
 from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
@@ -22,7 +23,7 @@ from veilboost.party.identity import make_private_folder, write_private
 from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
 from veilboost.party.predicting import KEEP
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Directory, attributes_of

@@ -214,7 +214,7 @@ def _options(limits: LinkLimits) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+        ("grpc.http2.min_ping_interval_without_data_ms", 500),
         ("grpc.use_local_subchannel_pool", 1),  # every dial opens a new connection
     )
 

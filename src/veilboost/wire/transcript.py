@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from veilboost.durable import keeping
 from veilboost.errors import InvalidParameter, UnreadableFile
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
@@ -51,7 +52,9 @@ class Transcript:
         self.messages: list[tuple[Direction, PartyName, Message]] = []
         self._keeps = record == "payload" and folder is None
         self._lines = self._frames = None
-        if folder is not None:
+        if folder is None:
+            return
+        with keeping("the transcript cannot be written"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if (folder / ENTRIES).exists():  # a killed party may have left half a line
                 with (folder / ENTRIES).open("r+b") as file:
@@ -68,7 +71,9 @@ class Transcript:
         self.entries.append(entry)
         if self._keeps:
             self.messages.append((direction, peer, message))
-        if self._lines is not None:
+        if self._lines is None:
+            return
+        with keeping("the transcript cannot be written"):
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
                 f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'

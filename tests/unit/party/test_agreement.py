@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -348,7 +349,10 @@ def test_a_full_disk_is_a_coded_error_at_both_ends(
     record, save = Transcript.record, Checkpoints.save
 
     def recorded(self: Transcript, *args: object) -> None:
-        (full if begun and what == "transcript" and self.owner == party else record)(self, *args)
+        if begun and what == "transcript" and self.owner == party:
+            self.close()
+            self._lines = Mock(write=full)
+        record(self, *args)
 
     def saved(self: Checkpoints, *args: object) -> str:
         mine = (len(args) > 3) == (party == "bank")

@@ -197,7 +197,8 @@ import resource, signal, sys
 from pathlib import Path
 from veilboost.errors import CheckpointFailed
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.party.runs import RunFolder, keeping
+from veilboost.durable import keeping
+from veilboost.party.runs import RunFolder
 run = RunFolder(Path(sys.argv[1]))
 part = run.checkpoints.kept()[0].share()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -150,7 +150,7 @@ def test_failures_keep_their_meaning():
         return lambda packet: Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
 
     channel = caller(lambda left: ScriptedLink(fail(StaleSession("not known"))), ManualClock())
-    with pytest.raises(StaleSession, match="shop: the party does not know the session; resume"):
+    with pytest.raises(StaleSession, match="shop: the party does not know the session; a driver that still runs"):
         channel.send(Done())()
     refusal = AgainstPolicy("no", "ask the owner", public=True)
     channel = caller(lambda left: ScriptedLink(fail(refusal)), ManualClock())
