@@ -14,7 +14,8 @@ PROGRAM = Path(__file__).with_name("drill.py")
 PARTS = {
     "kills at file operations": "--protocols plain --kinds kill-file --per 2",
     "kills at messages": "--protocols plain --kinds kill-message --per 1",
-    "broken connections": "--protocols plain --kinds drop truncate flip --parties shop --per 2",
+    "broken connections": "--protocols plain --kinds drop truncate flip --parties shop --per 1",
+    "states that differ, and disks": "--protocols plain --kinds rolled-back two-daemons disk-full --parties shop --per 1",
     "horizontal jobs": "--protocols secagg mal --kinds kill-message --parties north judge --per 1",
 }
 
