@@ -11,7 +11,7 @@ from veilboost.protocols.registry import all_protocols
 
 @pytest.mark.parametrize("target", SHARES)
 def test_changed_input_is_accepted_or_refused_with_a_code(target: str) -> None:
-    counts, bad = fuzz([target], 300, seed=4)
+    counts, bad = fuzz([target], 300, seed=1)
     assert not bad
     assert sum(counts[target].values()) == 300
     assert len(counts[target]) > 1 or target == "failures", "nothing was refused, or nothing accepted"
@@ -19,6 +19,6 @@ def test_changed_input_is_accepted_or_refused_with_a_code(target: str) -> None:
 
 @pytest.mark.parametrize("protocol", all_protocols())
 def test_a_changed_message_ends_in_a_model_or_a_coded_error(protocol: str) -> None:
-    counts, bad = change_messages(protocol, 6, seed=2)
+    counts, bad = change_messages(protocol, 6, seed=0)
     assert not bad
     assert sum(counts.values()) == 6
