@@ -89,6 +89,7 @@ def settings_of(place, party, certificates, dials=()):
     file.write_text(f"""
 name = "{party}"
 listen = "127.0.0.1:0"
+runs = "runs-{party}"
 [certificates]
 cert = "{certificates / f"{party}.crt"}"
 key = "{certificates / f"{party}.key"}"

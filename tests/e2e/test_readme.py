@@ -123,7 +123,7 @@ def test_make_demo_is_the_demonstration_of_test_parties() -> None:
     """Its command runs in test_parties.py; `pip install .` itself in test_release.py."""
     install, demo = blocks(section("Install"))
     assert install == "pip install .\n"
-    planned = run(f"{demo.strip()} --dry-run --old-file=.venv/installed", REPOSITORY)
+    planned = run(f"{demo.strip()} --dry-run --no-print-directory --old-file=.venv/installed", REPOSITORY)
     assert planned == ".venv/bin/veilboost demo --protocol lattice --keep\n"
 
 

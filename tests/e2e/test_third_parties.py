@@ -88,6 +88,7 @@ allow_unprotected = ["plain"]
 
 def test_owners_align_through_helpers_train_and_predict(town):
     folder, _ = town
+    before = set(threading.enumerate())
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
     with coordinate(settings, job) as driver:
         assert driver.check() == dict.fromkeys(("ta", "csp", "shop"))
@@ -107,7 +108,7 @@ def test_owners_align_through_helpers_train_and_predict(town):
     again = federation.predict(pq.read_table(folder / "bank.parquet").take([157, 350, 153]))
     assert again.ids.tolist() == ["C0157", "C0350", "C0153"]
     np.testing.assert_array_equal(again.scores, scores)
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    timers = [thread for thread in set(threading.enumerate()) - before if isinstance(thread, threading.Timer)]
     assert not timers, "a session that is over leaves a channel to a helper open"
 
     federation.run.note(state="failed")

@@ -142,7 +142,10 @@ class RayPool(Pool):
                         "local", num_cpus=cores, include_dashboard=False, _system_config=_SHORT_HISTORY, **quiet
                     )
                 else:
-                    self._ray.init(address=address, **quiet)
+                    try:
+                        self._ray.init(address=address, **quiet)
+                    except ConnectionAbortedError:  # a busy head gave up waiting for what it starts for each client
+                        self._ray.init(address=address, **quiet)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise WorkersLost(f"the Ray cluster could not be reached or started ({type(error).__name__})") from None
         self.size: int = workers or int(self._ray.cluster_resources().get("CPU", 1))
