@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -136,9 +136,12 @@ def rows_in_place(folder: str | Path) -> int:
     return _files(str(folder)).total
 
 
-def table_digest(table: PartyTable) -> str:
-    """A digest of ids, columns, labels and weights, in order; of sharded arrays, one shard is in memory at a time."""
-    digest = hashlib.sha256()
+def table_digest(table: PartyTable, key: bytes) -> str:
+    """A digest of ids, columns, labels and weights, in order; of sharded arrays, one shard is in memory at a time.
+
+    It is keyed: without the key nobody can test guesses about the table.
+    """
+    digest = hmac.new(key, digestmod="sha256")
     arrays = [("ids", None, table.ids), ("label", table.label_classes, table.label), ("weight", None, table.weight)]
     arrays += [(column.name, column.categories, column.values) for column in table.columns]
     for name, categories, values in arrays:

@@ -71,6 +71,11 @@ class Booking:
 
     # --- before the job, and again when its rows are known ------------------------------------------------
 
+    @property
+    def table_key(self) -> bytes:
+        """The key of the table's digest in the run folder, which outlasts the job's key."""
+        return self.randomness.for_request("digest of the table").bytes(32)
+
     def consider(self, request: TrainRequest) -> None:
         """Ask the policy, given what other jobs have spent."""
         if self._policy.epsilon_total is not None and request.epsilon != 0:

@@ -119,11 +119,14 @@ class RunFolder:
     def _write_status(self, status: Mapping[str, Any]) -> None:
         self._write(STATUS, json.dumps({**status, "updated": time.time()}, indent=2).encode())
 
-    def settle_table(self, digest: str) -> None:
-        """Store the digest of the common rows of this party's table; raise if the job began with others."""
-        if self.status.get("table", digest) != digest:
+    def settle_table(self, attempt: str, digest: str) -> None:
+        """Store the digest of the common rows of this party's table; raise if this attempt began with others.
+
+        Every attempt has its own key, and digests under different keys cannot be compared.
+        """
+        if self.status.get("table", {}).get(attempt, digest) != digest:
             raise StateDiffers("the table, or the choice of its common rows, has changed since the job began")
-        self.note(table=digest)
+        self.note(table={attempt: digest})
 
     @property
     def cancelled(self) -> bool:

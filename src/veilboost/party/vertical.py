@@ -139,7 +139,7 @@ class VerticalCoordinator(Coordinator):
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # other rows are released
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
-        run.settle_table(table_digest(table))
+        run.settle_table(self._booking.job, table_digest(table, self._booking.table_key))
         run.note(state="training", rows=table.rows)
         self.watch.stage("training")
         randomness = self._booking.randomness
@@ -403,7 +403,7 @@ class VerticalSession(TrainingSession):
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
-        run.settle_table(table_digest(aligned))
+        run.settle_table(self._booking.job, table_digest(aligned, self._booking.table_key))
         share, random_state = self.job.validation, self.job.training.random_state
         held_out = int(drawn_places(aligned.rows, share, random_state).sum()) if share > 0 else 0
         self._training = PassiveSession(

@@ -259,6 +259,15 @@ def test_a_finished_run_is_not_opened_again(pair: Pair) -> None:
         pair.train()
 
 
+def test_the_digest_of_a_table_tells_nothing_without_the_jobs_key(pair: Pair) -> None:
+    """It stays in the run folder, which owners may combine for a report: guesses about rows must not be testable."""
+    digests: list[str] = []
+    for _ in range(2):  # the same rows, under another key
+        pair.stopped_after(1)
+        digests += [digest for party in PARTIES for digest in pair.town.run_folder(party).status["table"].values()]
+    assert len(set(digests)) == 4
+
+
 def test_a_truncated_key_stops_a_resume_and_not_a_new_start(pair: Pair) -> None:
     pair.stopped_after(1)
     (pair.folder("bank") / "job.key").write_bytes(b"")
