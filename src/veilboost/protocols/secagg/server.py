@@ -42,8 +42,7 @@ class SecaggServer(ServerRole):
     def train(self) -> TrainingOutcome:
         config = self._context.config
         schema = self._form_group()
-        rows, mean = self._totals()
-        self._rows = rows
+        self._rows, mean = self._totals()
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
         self._objective, self._config = objective, config
         base = _base(objective, schema, mean, config.base_score)
@@ -70,7 +69,7 @@ class SecaggServer(ServerRole):
         share = full_model("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
         ask_reachable(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
-        reports = {name: {"rows of all": rows} for name in self._names}
+        reports = {name: {"rows of all": self._rows} for name in self._names}
         metric = metric_of(objective, config).name if self._validates else None
         return TrainingOutcome(share, history, reports, dropped, metric)
 
