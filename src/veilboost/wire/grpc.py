@@ -301,13 +301,12 @@ def _greet(link: StreamLink, greeting: Greeting) -> None:
 
 @contextmanager
 def _closing_after(seconds: float, link: StreamLink) -> Generator[None]:
-    timer = threading.Timer(seconds, link.close)
-    timer.daemon = True
-    timer.start()
+    timeout = IdleTimeout(seconds, link.close)
     try:
-        yield
+        with timeout.waiting():
+            yield
     finally:
-        timer.cancel()
+        timeout.close()
 
 
 _LOG = logging.getLogger(__name__)
