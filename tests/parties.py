@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from command_line import call
+from forked import Process
 from veilboost.align.clear import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
@@ -32,7 +31,6 @@ from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.party.simulation import simulate_training
 
-VEILBOOST = Path(sys.executable).parent / "veilboost"
 PARTIES = ("bank", "shop", "telecom")
 DEADLINE = 180.0  # nothing here may take longer, on a machine that is busy with other work too
 CONFIG = TrainingConfig(objective="binary", n_estimators=8, max_depth=3, learning_rate=0.2, max_bin=16)
@@ -62,11 +60,20 @@ def until(true: Callable[[], object], what: str, seconds: float = DEADLINE) -> N
 class Town:
     """A folder with the files of three parties, and the processes that a test starts in it."""
 
-    def __init__(self, folder: Path, certificates: Path, rows: int = 500, overlap: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        certificates: Path,
+        rows: int = 500,
+        overlap: bool = True,
+        start: Callable[..., Process] = Process,
+    ) -> None:
+        """`start`: starts a command in a folder."""
         self.folder = folder
         self._certificates = certificates
-        self._running: list[subprocess.Popen[str]] = []
-        self.daemons: dict[str, subprocess.Popen[str]] = {}
+        self._start = start
+        self._running: list[Process] = []
+        self.daemons: dict[str, Process] = {}
         self._settings: dict[str, PartySettings] = {}
         self._write_tables(rows, overlap)
         for party in PARTIES:
@@ -156,17 +163,8 @@ class Town:
 
     # --- processes --------------------------------------------------------------------------------------
 
-    def spawn(self, *arguments: object) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [str(VEILBOOST), *map(str, arguments)],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"COLUMNS": "200"},
-            start_new_session=True,
-        )
+    def spawn(self, *arguments: object) -> Process:
+        process = self._start(*arguments, folder=self.folder)
         self._running.append(process)
         return process
 
@@ -195,7 +193,6 @@ class Town:
         addresses: dict[str, str] = {}
         for party, process in started.items():
             self.daemons[party] = process
-            assert process.stdout is not None
             line = process.stdout.readline()  # ends also where the process does
             assert line, process.communicate(timeout=DEADLINE)[1]
             addresses[party] = json.loads(line)["address"]
@@ -207,16 +204,16 @@ class Town:
         """Where it listens; known once it was started."""
         return self._settings[party].listen
 
-    def train(self, job: Path, *options: str) -> subprocess.Popen[str]:
+    def train(self, job: Path, *options: str) -> Process:
         return self.spawn("train", job.name, "--config", "bank.toml", *options)
 
-    def trained(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+    def trained(self, process: Process) -> tuple[str, str]:
         """What a driver said on stdout and stderr when it ended well."""
         out, err = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0, err
         return out, err
 
-    def kill(self, process: subprocess.Popen[str]) -> None:
+    def kill(self, process: Process) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait(DEADLINE)
 
@@ -233,7 +230,7 @@ class Town:
         path = self.folder / "runs-bank" / name / "metrics.jsonl"
         return path.read_text().count("\n") if path.exists() else 0
 
-    def until_round(self, number: int, driver: subprocess.Popen[str], name: str = "credit") -> None:
+    def until_round(self, number: int, driver: Process, name: str = "credit") -> None:
         def there() -> bool:
             assert driver.poll() is None, driver.communicate()[1]
             return self.rounds(name) >= number

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_horizontal_parties import HUB, OWNERS, VEILBOOST
+from test_horizontal_parties import HUB, OWNERS
 from test_horizontal_parties import Town as HorizontalTown
 
+from command_line import call
 from parties import PARTIES, Town, make_certificates
 from veilboost.audit.attacks import membership, name_of, path_restriction, pooled_clusters
 from veilboost.protocols.registry import protocol_named
@@ -84,13 +84,7 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
                 driver.train()
             runs = [str(tmp_path / f"runs-{name}" / protocol) for name in (HUB, *OWNERS)]
             truth = [word for name in OWNERS for word in ("--truth", str(tmp_path / f"{name}.toml"))]
-            done = subprocess.run(
-                [VEILBOOST, "audit", *runs, *truth, "--json"],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
+            done = call("audit", *runs, *truth, "--json")
             assert done.returncode == 0, done.stderr
             found = json.loads(done.stdout)
             assert found["protocol"] == protocol

@@ -128,9 +128,13 @@ def test_the_public_contract_passes(python: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def town(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
-    monkeypatch.setattr(parties, "VEILBOOST", python.with_name("veilboost"))
-    made = Town(tmp_path, make_certificates(tmp_path / "certs"))
+def town(python: Path, tmp_path: Path) -> Iterator[Town]:
+    def start(*words: object, folder: Path) -> Any:
+        command = [str(python.with_name("veilboost")), *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **pipes)
+
+    made = Town(tmp_path, make_certificates(tmp_path / "certs"), start=start)
     yield made
     made.close()
 

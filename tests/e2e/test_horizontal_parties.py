@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from command_line import call
 from veilboost import HorizontalClassifier
 from veilboost.config import TrainingConfig
 from veilboost.errors import (
@@ -42,7 +41,6 @@ from veilboost.wire.message import encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
-VEILBOOST = Path(sys.executable).parent / "veilboost"
 HELPERS = {"judge": "comparer", "notary": "authority"}
 OWNERS = ("north", "south", "east")
 HUB = "hub"
@@ -270,14 +268,7 @@ def test_validation_rows_stay_with_their_participants(town):
 
 
 def test_nothing_is_resumed(town):
-    done = subprocess.run(
-        [VEILBOOST, "train", town.job("secagg").name, "--config", f"{HUB}.toml", "--resume"],
-        cwd=town.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = call("train", town.job("secagg").name, "--config", f"{HUB}.toml", "--resume", folder=town.folder)
     assert done.returncode != 0
     assert "no checkpoints" in done.stderr
 
@@ -290,14 +281,7 @@ def test_only_the_server_drives(town):
 
 def test_the_command_line_trains_at_the_server(town):
     job = town.job("mal")
-    done = subprocess.run(
-        [VEILBOOST, "train", job.name, "--config", f"{HUB}.toml", "--json"],
-        cwd=town.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = call("train", job.name, "--config", f"{HUB}.toml", "--json", folder=town.folder)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["rounds"] == 6
@@ -307,14 +291,7 @@ def test_the_command_line_trains_at_the_server(town):
     late = pq.read_table(town.folder / "north.parquet")["late"].to_numpy()
     assert model.score(frame, late) > 0.6
     again = town.job("mal", "second")
-    done = subprocess.run(
-        [VEILBOOST, "check", again.name, "--config", f"{HUB}.toml", "--json"],
-        cwd=town.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = call("check", again.name, "--config", f"{HUB}.toml", "--json", folder=town.folder)
     assert json.loads(done.stdout)["ready"], done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import stat
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -120,8 +119,7 @@ class Service:
     """A running `veilboost serve`, and requests to it."""
 
     def __init__(self, town: Town, *options: str) -> None:
-        self.process: subprocess.Popen[str] = town.spawn("serve", *MODEL, "--listen", "127.0.0.1:0", *options)
-        assert self.process.stderr is not None
+        self.process = town.spawn("serve", *MODEL, "--listen", "127.0.0.1:0", *options)
         found = re.match(r"serving credit on (http://127\.0\.0\.1:\d+)\n", self.process.stderr.readline())
         assert found, self.process.communicate(timeout=10)
         self.url = found[1]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import threading
 
 import numpy as np
@@ -13,7 +11,8 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
-from parties import DEADLINE, VEILBOOST, free_port
+from forked import Process
+from parties import DEADLINE, free_port
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.messages import OpenService
@@ -76,15 +75,7 @@ class Street:
         )
 
     def spawn(self, *arguments):
-        return subprocess.Popen(
-            [str(VEILBOOST), *arguments],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"COLUMNS": "200"},
-        )
+        return Process(*arguments, folder=self.folder)
 
     def serve(self, *names):
         for name in names:
