@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from veilboost.errors import CheckpointFailed, FolderLocked
@@ -115,14 +116,14 @@ class Locks:
         self._held: dict[Path, tuple[int, int]] = {}  # descriptor, number of holders
         self._one = threading.Lock()
 
-    def take(self, path: Path) -> None:
-        """Take the lock with this file. Raises `FolderLocked`, with the process that has it.
+    def take(self, path: Path, reason: str) -> None:
+        """Take the lock with this file. Raises `FolderLocked`, with the process that has it, its reason and since when.
 
         Temporary files in the same folder that are older than any write takes are removed.
         """
         with self._one:
             descriptor, holders = self._held.get(path, (-1, 0))
-            self._held[path] = (descriptor if holders else _locked(path)), holders + 1
+            self._held[path] = (descriptor if holders else _locked(path, reason)), holders + 1
         sweep(path.parent, _LONGEST_WRITE)
 
     def release(self, path: Path) -> None:
@@ -137,7 +138,7 @@ class Locks:
                 os.close(descriptor)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, reason: str) -> int:
     import fcntl  # not on all systems; only drivers and daemons lock
 
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -148,12 +149,13 @@ def _locked(path: Path) -> int:
             with suppress(FileNotFoundError):  # its last holder has removed it: there may be a new file
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     os.truncate(descriptor, 0)
-                    os.write(descriptor, str(os.getpid()).encode())
+                    since = datetime.now().astimezone().isoformat(" ", "seconds")
+                    os.write(descriptor, f"the process {os.getpid()} ({reason}, since {since})".encode())
                     return descriptor
         except BlockingIOError:
-            pid = os.pread(descriptor, 20, 0).decode()
+            owner = os.pread(descriptor, 1000, 0).decode(errors="replace") or "a process that starts"
             os.close(descriptor)
-            raise FolderLocked(f"the process {pid} has locked {path}") from None
+            raise FolderLocked(f"{owner} has locked {path}") from None
         except BaseException:
             os.close(descriptor)
             raise

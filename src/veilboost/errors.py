@@ -441,10 +441,10 @@ class JobError(VeilBoostError):
 
 class TableBusy(JobError):
     code = "VB-1701"
-    summary = "another job uses the party's table"
+    summary = "as many other jobs use the party's table as it allows"
     fix = (
-        "wait until the other job ends, or stop it with `veilboost jobs cancel JOB --config FILE` at its driver; if "
-        "the driver has crashed, the table is released after wait_seconds ([limits] in the settings of the party)"
+        "wait until another job ends, or end one with `veilboost jobs cancel JOB --config FILE`; a job whose driver has "
+        "crashed is parked after wait_seconds ([limits] in the settings of the party)"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -201,21 +202,42 @@ def test_a_job_against_policy_is_refused_and_the_daemon_lives_on(town: Town) -> 
     assert town.daemons["shop"].poll() is None
 
 
-def test_a_second_job_on_a_busy_table_is_refused_until_the_first_is_cancelled(town: Town) -> None:
+def test_two_jobs_use_one_table_and_each_side_can_end_one(town: Town) -> None:
+    town.settle("shop", limits={"max_jobs": 2})
     addresses = town.serve("shop")
-    driver = town.train(town.write_job(addresses, "long", ENDLESS))
-    town.until_round(1, driver, "long")
+    drivers = {name: town.train(town.write_job(addresses, name, ENDLESS)) for name in ("first", "second")}
+    for name, driver in drivers.items():
+        town.until_round(1, driver, name)
     job = town.write_job(addresses, "other")
     assert "VB-1701" in town.refused("train", job.name, "--config", "bank.toml")
-    town.answer("jobs", "cancel", "long", "--config", "bank.toml")
-    _, err = driver.communicate(timeout=30)
-    assert driver.returncode == 2
-    assert err.splitlines()[-1].startswith("VB-1705")
-    assert town.answer("jobs", "show", "long", "--config", "bank.toml")["state"] == "cancelled"
-    assert "already" in town.refused("jobs", "cancel", "long", "--config", "bank.toml")
+    told = town.answer("jobs", "show", "first", "--config", "shop.toml")
+    assert (told["state"], told["active"]) == ("training", "bank")
+    assert town.answer("jobs", "cancel", "first", "--config", "bank.toml")["cancelled"] == "stops"
+    assert town.answer("jobs", "cancel", "second", "--config", "shop.toml")["cancelled"] == "stops"
+    ends = {"first": r"VB-1705", "second": r"VB-1410: shop refused \(VB-1705: the owner of shop has ended the job"}
+    for name, driver in drivers.items():
+        _, err = driver.communicate(timeout=30)
+        assert driver.returncode == 2
+        assert re.match(ends[name], err.splitlines()[-1]), err
+    assert town.answer("jobs", "show", "first", "--config", "bank.toml")["state"] == "cancelled"
+    assert town.answer("jobs", "show", "first", "--config", "shop.toml")["state"] == "cancelled"
+    assert town.answer("jobs", "show", "second", "--config", "shop.toml")["state"] == "ended"
+    assert "already" in town.refused("jobs", "cancel", "first", "--config", "bank.toml")
+    assert "VB-1705" in town.refused("train", "second.toml", "--config", "bank.toml", "--resume")
     town.answer("train", job.name, "--config", "bank.toml")
     parties = ("bank", "shop")
     assert town.sha("other", parties) == town.simulated(CONFIG, parties)
+
+
+def test_the_job_of_a_killed_driver_is_cancelled_at_both_sides(town: Town) -> None:
+    addresses = town.serve("shop")
+    driver = town.train(town.write_job(addresses, "long", ENDLESS))
+    town.until_round(1, driver, "long")
+    town.kill(driver)
+    assert town.answer("jobs", "show", "long", "--config", "bank.toml")["state"] == "interrupted"
+    assert town.answer("jobs", "cancel", "long", "--config", "bank.toml")["cancelled"] == "told"
+    for party in ("bank", "shop"):
+        assert town.answer("jobs", "show", "long", "--config", f"{party}.toml")["state"] == "cancelled"
 
 
 # --- the demonstration ------------------------------------------------------------------------------------

@@ -66,20 +66,20 @@ def test_temporary_files_of_killed_processes_are_swept(tmp_path: Path) -> None:
 
 def test_a_lock_has_one_owner_who_may_take_it_again(tmp_path: Path) -> None:
     mine, other, file = Locks(), Locks(), tmp_path / "runs" / ".credit.lock"
-    mine.take(file)
-    mine.take(file)
-    with pytest.raises(FolderLocked, match=f"the process {os.getpid()} has locked"):
-        other.take(file)
+    mine.take(file, "training credit")
+    mine.take(file, "training credit")
+    with pytest.raises(FolderLocked, match=rf"the process {os.getpid()} \(training credit, since .*\) has locked"):
+        other.take(file, "")
     mine.release(file)
     with pytest.raises(FolderLocked):
-        other.take(file)
+        other.take(file, "")
     mine.release(file)
     assert not file.exists()
-    other.take(file)
+    other.take(file, "")
     file.unlink()  # nobody can remove it on a disk that has become read-only either
     other.release(file)
     other.release(file)
-    mine.take(file)
+    mine.take(file, "")
     mine.release(file)
 
 
@@ -89,7 +89,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 import fcntl, os, sys, time
 at = os.open({str(file)!r}, os.O_RDWR | os.O_CREAT)
 fcntl.flock(at, fcntl.LOCK_EX)
-os.write(at, str(os.getpid()).encode())
+os.write(at, b"the process of a test")
 print("locked", flush=True)
 time.sleep(600)
 """
@@ -97,14 +97,14 @@ time.sleep(600)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(FolderLocked, match=f"the process {process.pid} has locked"):
-            Locks().take(file)
+        with pytest.raises(FolderLocked, match="the process of a test has locked"):
+            Locks().take(file, "testing")
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     locks = Locks()
-    locks.take(file)
-    assert file.read_text() == str(os.getpid())
+    locks.take(file, "testing")
+    assert file.read_text().startswith(f"the process {os.getpid()} (testing, ")
     locks.release(file)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +13,15 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, make_pairs, make_table, print_json, stdout, tell
-from veilboost.errors import DamagedState, InvalidParameter
+from veilboost.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
-    from veilboost.party.runs import RunFolder
     from veilboost.party.settings import PartySettings
 
 party, jobs = command_group(), command_group()
 
 STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
-ENDED = ("finished", "failed", "cancelled")
-INTERRUPTED = "interrupted"  # the state of a run whose process was killed
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The settings of the party.")]
 Name = Annotated[str, typer.Argument(help="Name of the job.")]
@@ -172,11 +167,11 @@ def list_(config: Config, as_json: AsJson = False) -> None:
 
         [bold]veilboost jobs list --config bank.toml[/]
     """
-    from veilboost.party.runs import list_runs
+    from veilboost.party.lifecycle import about_all
     from veilboost.party.settings import load_party
 
     settings = load_party(config)
-    found = [_about_any(run) for run in list_runs(settings.runs)]
+    found = about_all(settings)
     if as_json:
         print_json({"party": settings.name, "runs": found})
         return
@@ -184,10 +179,11 @@ def list_(config: Config, as_json: AsJson = False) -> None:
     if not found:
         console.print(f"{escape(settings.name)} has no runs in {escape(str(settings.runs))}", soft_wrap=True)
         return
-    table = make_table("job", "state", "role", "rounds", "updated", numbers=("rounds",))
-    for about in found:
-        rounds = "" if about["rounds"] is None else str(about["rounds"])
-        table.add_row(escape(about["job"]), about["state"], about["role"] or "", rounds, about["updated"] or "")
+    table = make_table("job", "state", "role", "driver", "rounds", "updated", "resumable until", numbers=("rounds",))
+    for each in found:
+        rounds = "" if each["rounds"] is None else str(each["rounds"])
+        row = (each["state"], each["role"], escape(each["active"] or ""), rounds, each["updated"], each["until"])
+        table.add_row(escape(each["job"]), *(text or "" for text in row))
     console.print(table)
 
 
@@ -199,99 +195,62 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
 
         [bold]veilboost jobs show credit --config bank.toml[/]
     """
-    about = _about(_open(name, config))
+    from veilboost.party.lifecycle import RESUMABLE, about
+    from veilboost.party.runs import RunFolder
+
+    settings = _settings(name, config)
+    told = about(RunFolder.open(settings.runs, name), settings)
     if as_json:
-        print_json(about)
+        print_json(told)
         return
     console = stdout()
-    shown = {key: str(value) for key, value in about.items() if value is not None}
-    console.print(make_pairs(shown | {"files": ", ".join(about["files"])}))
-    if about["role"] == "active" and about["state"] in {"failed", "cancelled", INTERRUPTED} and about["rounds"]:
+    shown = {key: str(value) for key, value in told.items() if value is not None}
+    console.print(make_pairs(shown | {"files": ", ".join(told["files"])}))
+    if told["role"] == "active" and told["state"] in RESUMABLE and told["rounds"]:
         console.print("\nto continue: veilboost train JOB --config FILE --resume")
 
 
 @jobs.command()
 def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
-    """Stop a job after its current round. It can be resumed.
+    """Stop a job at its driver, or end it at a party that takes part in it.
 
-    Run this at the active party. If the process of the job was killed, the job
-    is only marked as cancelled: the other parties release their tables after
-    their own wait_seconds (\\[limits] in their settings).
+    At the driver the job stops after its current round, tells the other parties
+    and can be resumed. If its process was killed, the other parties are told
+    now.
 
-    Example:
+    At any other party the owner of the table ends the job for good, whether it
+    is running or not: its driver receives VB-1705 with its next request and
+    cannot resume the job. The trees and the key of the job are removed; the
+    transcript and the entries in the ledger stay.
+
+    Examples:
 
         [bold]veilboost jobs cancel credit --config bank.toml[/]
+
+        [bold]veilboost jobs cancel credit --config shop.toml[/]
     """
-    run = _open(name, config)
-    about = _about(run)
-    if about["role"] != "active":
-        raise InvalidParameter(
-            f"{about['active']} drives the job {name}", f"run veilboost jobs cancel {name} at {about['active']}"
-        )
-    if about["state"] in ENDED:
-        raise InvalidParameter(f"the job {name} is already {about['state']}", "nothing has to be cancelled")
-    if about["state"] == INTERRUPTED:
-        run.note(state="cancelled")
-    else:
-        run.cancel()
-    ends = "now" if about["state"] == INTERRUPTED else "after this round"
-    done = (
-        "was not running and is marked as cancelled; the other parties release their tables after their wait_seconds"
-        if about["state"] == INTERRUPTED
-        else "ends after this round, and the other parties release their tables then"
-    )
-    text = f"{escape(name)} {done}; to continue, run veilboost train JOB --config FILE --resume here"
-    tell({"job": name, "cancelled": ends}, as_json, text)
-
-
-def _open(name: str, config: Path) -> RunFolder:
-    from veilboost.fields import FORMS
+    from veilboost.party.lifecycle import cancel as cancel_job
+    from veilboost.party.lifecycle import drives
     from veilboost.party.runs import RunFolder
+
+    settings = _settings(name, config)
+    done = cancel_job(settings, name)
+    again = "to continue, run veilboost train JOB --config FILE --resume here"
+    if not drives(RunFolder.open(settings.runs, name)):
+        text = "ends before its next answer" if done == "stops" else "has ended"
+        text += ", and cannot be resumed"
+    elif done == "stops":
+        text = f"stops after this round, and tells the other parties; {again}"
+    else:
+        text = f"was not running; the other parties were told, as far as they can be reached; {again}"
+    tell({"job": name, "cancelled": done}, as_json, f"{escape(name)} {text}")
+
+
+def _settings(name: str, config: Path) -> PartySettings:
+    from veilboost.fields import FORMS
     from veilboost.party.settings import load_party
 
     if not FORMS["party"].fits(name):
         raise InvalidParameter(f"{name!r} is not the name of a job", f"use {FORMS['party'].text}")
-    return RunFolder.open(load_party(config).runs, name)
+    return load_party(config)
 
-
-def _about_any(run: RunFolder) -> dict[str, Any]:
-    """Also of a run that cannot be read: it must not hide the others."""
-    try:
-        return _about(run)
-    except DamagedState as error:
-        unknown = dict.fromkeys(("party", "role", "active", "rounds", "rows", "ids", "updated", "cancelling"))
-        return {"job": run.path.name, "state": "damaged", "error": str(error), **unknown, "folder": str(run.path)}
-
-
-def _about(run: RunFolder) -> dict[str, Any]:
-    status = run.status
-    state = str(status.get("state", "unknown"))
-    if state not in ENDED and "pid" in status and not _lives(int(status["pid"])):
-        state = INTERRUPTED
-    updated = status.get("updated")
-    active = status.get("active") or (status.get("party") if status.get("role") == "active" else None)
-    return {
-        "job": run.path.name,
-        "state": state,
-        "party": status.get("party"),
-        "role": status.get("role"),
-        "active": active,
-        "rounds": run.rounds if status.get("role") == "active" else None,
-        "rows": status.get("rows"),
-        "ids": status.get("ids"),
-        "error": status.get("error"),
-        "updated": None if updated is None else datetime.fromtimestamp(float(updated)).isoformat(" ", "seconds"),
-        "cancelling": (run.cancelled and state not in (*ENDED, INTERRUPTED)) or None,
-        "folder": str(run.path),
-        "files": sorted(path.name for path in run.path.iterdir() if not path.name.startswith(".")),
-    }
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
 
 RELEASE_SECONDS = 2.0  # how long to try to notify a party that a job stops
 _LOG = logging.getLogger(__name__)
@@ -64,6 +65,21 @@ class Connections:
         )
         self._callers.append(caller)
         return caller
+
+    def release(self, names: Iterable[PartyName], session: bytes, transcript: Transcript | None = None) -> None:
+        """Tell parties that a job stops for now, as far as they can be reached."""
+        helpers = self.job.helpers.values()  # first, because others may wait for their answers
+        for name in sorted(names, key=lambda name: name not in helpers):
+            caller = self.caller(
+                name,
+                Catalogue(CONTROL_MESSAGES),
+                session=session,
+                transcript=transcript,
+                seconds=RELEASE_SECONDS,
+                first_number=LAST_NUMBER,
+            )
+            with contextlib.suppress(VeilBoostError, OSError):
+                Peers({name: caller}).ask({name: Finish(completed=False)}, Done)
 
     def close(self) -> None:
         for caller in self._callers:
@@ -135,7 +151,7 @@ class Coordinator(Connections, ABC):
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
         with keeping("the run folder cannot be locked"):
-            locks.take(run.lock)
+            locks.take(run.lock, f"training {self.job.name}")
         try:
             self._prepare(resume)
             try:
@@ -171,22 +187,14 @@ class Coordinator(Connections, ABC):
             _LOG.info("the job %s %s: %s", self.job.name, state, reason)
             with contextlib.suppress(VeilBoostError):  # the disk may be the cause
                 run.note(state=state, error=reason)
-            self._release(callers, session=session, transcript=transcript)
+            connected = [name for name, caller in callers.items() if caller.connected]
+            for name in connected:
+                callers[name].close()  # an answer may be in transit that is no longer awaited
+            self.release(connected, session, transcript)
             raise
         finally:
             with contextlib.suppress(OSError):
                 transcript.close()
-
-    def _release(self, callers: Mapping[PartyName, Caller], **options: Any) -> None:
-        """Notify the connected parties that the job stops for now, so that other jobs may use their tables."""
-        options |= {"seconds": RELEASE_SECONDS, "first_number": LAST_NUMBER}
-        helpers = self.job.helpers.values()  # first, because others may wait for their answers
-        for name, caller in sorted(callers.items(), key=lambda item: item[0] not in helpers):
-            if caller.connected:
-                caller.close()  # an answer may be in transit that is no longer awaited
-                last = self.caller(name, Catalogue(CONTROL_MESSAGES), **options)
-                with contextlib.suppress(VeilBoostError, OSError):
-                    Peers({name: last}).ask({name: Finish(completed=False)}, Done)
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
         run.add_metric(result)

@@ -18,6 +18,8 @@ from typing import Any, TypeGuard
 
 from veilboost.durable import Locks, keeping
 from veilboost.errors import (
+    JobCancelled,
+    JobExists,
     LimitReached,
     PeerBroken,
     PeerUnreachable,
@@ -30,7 +32,9 @@ from veilboost.errors import (
 from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
+from veilboost.party.lifecycle import expire, park_interrupted, refuse_ended
 from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.spec import Setting
@@ -39,6 +43,8 @@ from veilboost.wire.message import Catalogue, Message, decode
 from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, answer_requests, failure_body
 
 _LOG = logging.getLogger(__name__)
+TIDY_SECONDS = 1.0  # between two looks at cancelled jobs and lost drivers
+EXPIRY_SECONDS = 3600.0  # between two looks at jobs that stopped long ago
 
 
 # --- sessions, chosen by the type of their first message -------------------------------------------------------------
@@ -96,6 +102,12 @@ def _trains(session: Session) -> TypeGuard[TrainingSession]:
     return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
 
 
+def _same_job(one: Session, other: Session) -> bool:
+    if not (_trains(one) and _trains(other)):
+        return False
+    return (one.job.name, one.proposer) == (other.job.name, other.proposer)
+
+
 class PartyHost:
     """An owner's settings, and a session for every running job."""
 
@@ -104,18 +116,19 @@ class PartyHost:
         self._reach = reach
         self._locks = Locks()
         self._sessions: dict[bytes, Session] = {}
+        self._opening: dict[bytes, Session] = {}  # not accepted yet
         self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
         self._lock = threading.Lock()
 
-    def handle(self, peer: PeerIdentity, packet: Packet) -> Packet:
-        """Answer a request. A repeated request gets the same answer."""
+    def handle(self, peer: PeerIdentity, packet: Packet, link: Link | None = None) -> Packet:
+        """Answer a request that came over `link`. A repeated request gets the same answer."""
         try:
             if packet.kind is not Kind.REQUEST:
                 raise UnexpectedMessage("an answer came where a request was expected")
             conversation = self._conversation(packet.session, peer.party)
             try:
                 with conversation.lock:
-                    return self._answer(peer, packet, conversation)
+                    return self._answer(peer, packet, conversation, link)
             finally:
                 if conversation.answer is None:  # nothing to repeat; refusals must not fill the memory
                     with self._lock:
@@ -128,11 +141,12 @@ class PartyHost:
 
     def _conversation(self, session: bytes, party: PartyName) -> Conversation:
         """The conversation of a peer within a session. A peer may only have so many sessions at once."""
+        new = (session, party) not in self._conversations
+        if new and self._open_sessions(party) >= self.settings.limits.max_sessions:
+            self.tidy()
         with self._lock:
             known = self._conversations.get((session, party))
             if known is None:
-                if self._open_sessions(party) >= self.settings.limits.max_sessions:
-                    self._end_sessions()
                 if (sessions := self._open_sessions(party)) >= self.settings.limits.max_sessions:
                     raise LimitReached(f"{party} has {sessions} sessions open here", public=True)
                 known = self._conversations[session, party] = Conversation()
@@ -140,43 +154,48 @@ class PartyHost:
 
     def _open_sessions(self, party: PartyName) -> int:
         """How many sessions a peer is part of, or is about to open."""
-        own = {key[0]: value for key, value in self._conversations.items() if key[1] == party}
+        own = {key[0]: value for key, value in list(self._conversations.items()) if key[1] == party}
         return sum(value.answer is None or session in self._sessions for session, value in own.items())
 
-    def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
+    def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation, link: Link | None) -> Packet:
         if conversation.answer is not None and packet.number == conversation.number:
             if packet.digest != conversation.digest:
                 raise ReplayedRequest("a request was repeated with different content")
             return conversation.answer
-        session = self._sessions.get(packet.session)
-        new = session is None
+        with self._lock:  # so that `tidy` sees that this session works
+            session = self._sessions.get(packet.session)
         if session is None:
-            session = self._begin(peer, packet)
-            conversation.number = packet.number - 1
-        if packet.number <= conversation.number:
-            raise ReplayedRequest("a request came out of order")
-        try:
-            frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
-        except BaseException as error:
-            if isinstance(session, TrainingSession):
-                with contextlib.suppress(
-                    VeilBoostError
-                ):  # the disk may be the cause; the log has the error in any case
-                    session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
-            if new:  # a refused proposal leaves nothing behind
-                session.give_up()
-            raise
-        session.last_request = time.monotonic()  # work does not count as silence
-        if new:
-            self._enter(packet.session, session)
+            session, frame = self._open(peer, packet, link)
+        else:
+            if packet.number <= conversation.number:
+                raise ReplayedRequest("a request came out of order")
+            frame = self._frame(session, peer, packet, link)
         answer = Packet(Kind.ANSWER, packet.session, packet.number, frame)
         conversation.number, conversation.digest, conversation.answer = packet.number, packet.digest, answer
         if session.over:
             self._forget(packet.session, keep=conversation)
         return answer
 
-    def _begin(self, peer: PeerIdentity, packet: Packet) -> Session:
-        """Start a session with its opening message. Only one job at a time may train on the table."""
+    def _frame(self, session: Session, peer: PeerIdentity, packet: Packet, link: Link | None) -> bytes:
+        """The answer of a session, unless its owner has cancelled it."""
+        if session.cancelled:
+            with self._lock:
+                self._pop(packet.session)
+            self._end_cancelled(session)
+        if peer.party == session.proposer:
+            session.link = link
+        try:
+            frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
+        except BaseException as error:
+            if isinstance(session, TrainingSession):
+                with contextlib.suppress(VeilBoostError):  # the disk may be the cause; the log has the error
+                    session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
+            raise
+        session.last_request = time.monotonic()  # work does not count as silence
+        return frame
+
+    def _open(self, peer: PeerIdentity, packet: Packet, link: Link | None) -> tuple[Session, bytes]:
+        """Start a session with its opening message, and answer that. A refused proposal leaves nothing behind."""
         try:
             opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
@@ -184,40 +203,85 @@ class PartyHost:
         context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks)
         session = session_for(opening)(context, opening)
         if _trains(session):
-            for key, other in list(self._sessions.items()):
-                if not _trains(other):
-                    continue
-                same_job = other.job.name == session.job.name and other.proposer == session.proposer
-                if not same_job and not self._is_idle(key, other):
-                    raise TableBusy(
-                        f"the job {other.job.name!r} uses the table of {self.settings.name}",
-                        f"wait until it ends, or run veilboost jobs cancel {other.job.name} at {other.proposer}; if "
-                        f"the process there has crashed, {self.settings.name} releases the table "
-                        f"{self.settings.limits.wait_seconds:g} s after its last request (wait_seconds under [limits])",
-                        public="another job uses the party's table; try again when it has ended. The party releases "
-                        "the table of a job whose driver has crashed after its own wait_seconds",
-                    )
-        return session
+            self.tidy()
+        with self._lock:
+            if _trains(session):
+                self._check_room(session)
+            self._opening[packet.session] = session
+        try:
+            frame = self._frame(session, peer, packet, link)
+            self._enter(packet.session, session)
+        except BaseException:
+            session.give_up()
+            raise
+        finally:
+            with self._lock:
+                del self._opening[packet.session]
+        return session, frame
+
+    def _check_room(self, session: TrainingSession) -> None:
+        """Raise unless one more job may use the table. The caller has the lock."""
+        running = [each for each in self._sessions.values() if _trains(each) and not _same_job(each, session)]
+        others = [*running, *(each for each in self._opening.values() if _trains(each))]
+        if any(other.job.name == session.job.name for other in others):
+            raise JobExists(
+                f"another job {session.job.name!r} is running",
+                "change name in the job file",
+                public="the party already has a run with this name; change name in the job file",
+            )
+        if len(others) >= self.settings.limits.max_jobs:
+            names = ", ".join(f"{other.job.name} of {other.proposer}" for other in others)
+            raise TableBusy(
+                f"{len(others)} jobs use the table of {self.settings.name}: {names}",
+                "wait until one ends, end one with veilboost jobs cancel NAME, or increase max_jobs under [limits]; a "
+                f"job whose driver has crashed is parked after {self.settings.limits.wait_seconds:g} s (wait_seconds "
+                "under [limits])",
+                public="as many other jobs use the party's table as it allows; try again when one has ended",
+            )
 
     def _enter(self, key: bytes, session: Session) -> None:
-        """Register an accepted session, which takes the table. Sessions of the same job and idle ones end."""
+        """Register an accepted session. Earlier sessions of the same job end."""
         with self._lock:
-            self._end_sessions(training=_trains(session))
+            replaced = [known for known, other in self._sessions.items() if _same_job(other, session)]
+            ended = [self._pop(known) for known in replaced if _trains(session)]
             self._sessions[key] = session
+        for other in ended:
+            other.give_up()
 
-    def _end_sessions(self, training: bool = False) -> None:
-        """End idle sessions, and those that train; their answers are forgotten."""
-        ended = {
-            key for key, each in self._sessions.items() if self._is_idle(key, each) or (training and _trains(each))
-        }
-        for key in ended:
-            self._sessions.pop(key).give_up()
-        self._conversations = {key: value for key, value in self._conversations.items() if key[0] not in ended}
+    def tidy(self) -> None:
+        """End the jobs that the owner has cancelled, and the sessions whose peers are gone: their jobs are parked."""
+        with self._lock:  # files are written later: other requests do not wait for the disk
+            still = [(key, each) for key, each in self._sessions.items() if not self._works(key)]
+            cancelled = [self._pop(key) for key, each in still if each.cancelled]
+            idle = [self._pop(key) for key, each in still if not each.cancelled and self._is_idle(each)]
+        for session in cancelled:
+            with contextlib.suppress(JobCancelled):
+                self._end_cancelled(session)
+        for session in idle:
+            _LOG.info("%s is gone: its session ends", session.proposer)
+            session.give_up()
 
-    def _is_idle(self, key: bytes, session: Session) -> bool:
-        """Whether the driver is gone: nothing is in work, and it sent no request for longer than any party waits."""
-        working = any(value.lock.locked() for known, value in list(self._conversations.items()) if known[0] == key)
-        return not working and time.monotonic() - session.last_request > self.settings.limits.wait_seconds
+    def _end_cancelled(self, session: Session) -> None:
+        """End a job that the owner has cancelled. Raises what its driver is told."""
+        if isinstance(session, TrainingSession):
+            session.end()
+            _LOG.info("the job %s of %s was ended by its owner", session.job.name, session.proposer)
+            refuse_ended(RunFolder(self.settings.runs / session.job.name), self.settings)
+
+    def _works(self, key: bytes) -> bool:
+        """Whether a request of a session is being answered."""
+        return any(value.lock.locked() for known, value in self._conversations.items() if known[0] == key)
+
+    def _is_idle(self, session: Session) -> bool:
+        """Whether the proposer is gone, or has a link open but has sent nothing for longer than any request takes."""
+        limits = self.settings.limits
+        longest = limits.request_seconds + limits.wait_seconds
+        return session.silence() > limits.wait_seconds or time.monotonic() - session.last_request > longest
+
+    def _pop(self, key: bytes) -> Session:
+        """Forget a session and its answers. The caller has the lock."""
+        self._conversations = {known: value for known, value in self._conversations.items() if known[0] != key}
+        return self._sessions.pop(key)
 
     def _forget(self, session: bytes, keep: Conversation) -> None:
         """Remove an ended session, except the last answer, in case its request is repeated."""
@@ -245,14 +309,16 @@ class Daemon:
         self._stopping = threading.Event()
         self._locks, self._lock = Locks(), settings.runs / ".daemon.lock"
         with keeping("the runs folder cannot be locked"):
-            self._locks.take(self._lock)
+            self._locks.take(self._lock, "the daemon")
         try:
-            self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet))
+            park_interrupted(settings)
+            self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet, link))
         except BaseException:
             self._locks.release(self._lock)
             raise
         self.port = self._server.port
         _LOG.info("%s listens on port %d", settings.name, self.port)
+        threading.Thread(target=self._keep_tidy, daemon=True).start()
         # `connect = "out"` in a party's own settings: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
             if peer.connect == "out" and peer.address is not None:
@@ -265,6 +331,19 @@ class Daemon:
         self._hub.close()
         self.host.close()
         self._locks.release(self._lock)
+
+    def _keep_tidy(self) -> None:
+        """Housekeeping until the daemon stops."""
+        next_expiry = 0.0
+        while not self._stopping.wait(TIDY_SECONDS):
+            try:
+                self.host.tidy()
+                if time.monotonic() >= next_expiry:
+                    next_expiry = time.monotonic() + EXPIRY_SECONDS
+                    for name in expire(self.settings):
+                        _LOG.info("the job %s has expired: it can no longer be resumed", name)
+            except Exception as error:  # the disk may be full; the daemon goes on, and tries again
+                _LOG.warning("housekeeping failed: %s", error if isinstance(error, VeilBoostError) else _reason(error))
 
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial this party; the peer sends requests over it."""
@@ -280,10 +359,10 @@ class Daemon:
                 self._stopping.wait(pause)
                 continue
 
-            def handle(packet: Packet, peer: PeerIdentity = peer) -> Packet:
+            def handle(packet: Packet, peer: PeerIdentity = peer, link: Link = link) -> Packet:
                 nonlocal received
                 received = True
-                return self.host.handle(peer, packet)
+                return self.host.handle(peer, packet, link)
 
             answer_requests(link, handle)
             link.close()

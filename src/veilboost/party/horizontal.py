@@ -152,6 +152,7 @@ class HorizontalSession(TrainingSession):
             self._open_run(state="failed")
             raise
         self._width = len(table.columns)
+        self._check_memory(table.rows, len(table.columns))
         self._decide(peer, table.rows, reserve=True)
         self._begin_run(self._open_run(), None, state="training", rows=table.rows)
         return self.spec.roles["participant"](

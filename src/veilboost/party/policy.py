@@ -65,6 +65,12 @@ class Policy(Section):
         "for example: each repetition answers the questions of one more round",
         low=0,
     )
+    resume_days: float = param(
+        30.0,
+        "how many days after it stopped a job may be resumed; then its key and its trees are removed",
+        low=0,
+        high=36_500,
+    )
     assignments_per_job: int | None = param(
         None,
         "maximum number of left/right assignments (bits) that one job may reveal about each row: rounds x trees per "

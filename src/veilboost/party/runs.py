@@ -157,6 +157,12 @@ class RunFolder:
         """Store the secret from which this party's noise and masks in this job are drawn, for a job that resumes."""
         self._write(KEY, key)
 
+    def forget_trees(self) -> None:
+        """Remove the checkpoints of a job that will not be resumed."""
+        with keeping("the checkpoints cannot be removed"):
+            if (self.path / "checkpoint").exists():
+                shutil.rmtree(self.path / "checkpoint")
+
     def forget_key(self) -> None:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):

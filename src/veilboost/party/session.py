@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 
 from veilboost.config import TrainingConfig
 from veilboost.durable import Locks, keeping
-from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, UnexpectedMessage
+from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, TableBusy, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
+from veilboost.party.lifecycle import end, park
 from veilboost.party.messages import Finish, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
+from veilboost.protocols.cost import TABLE_ROW, VALUE, PlannedJob
+from veilboost.protocols.memory import PROGRAM, free_memory, memory_of
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.message import Catalogue, Done, Message, encode
-from veilboost.wire.rpc import Caller
+from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +49,8 @@ class Session(ABC):
         self.settings, self._reach, self._session, peer, self._locks = context
         self.proposer = peer.party
         self.last_request = time.monotonic()
+        self.last_link = 0.0  # when the proposer was last seen to have a link open
+        self.link: Link | None = None  # of the proposer's last request
         self.over = False
         self._transcript = Transcript(self.settings.name)
         self._callers: list[Caller] = []
@@ -61,6 +66,18 @@ class Session(ABC):
         if self.over:
             self.give_up()
         return answer_frame
+
+    def silence(self) -> float:
+        """Seconds since the proposer was last there: in this moment if its link is open."""
+        now = time.monotonic()
+        if self.link is not None and not self.link.closed:
+            self.last_link = now
+        return now - max(self.last_request, self.last_link)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the owner has asked to end this session."""
+        return False
 
     @abstractmethod
     def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
@@ -166,11 +183,34 @@ class TrainingSession(Session):
     def _folder(self) -> RunFolder:
         return RunFolder(self.settings.runs / self.job.name)
 
+    def _check_memory(self, rows: int, columns: int) -> None:
+        """Refuse to train if the machine has too little memory for it, with other jobs in it."""
+        free = free_memory()
+        if self.settings.engine != "local" or free is None:
+            return
+        config, people = self._config, len(self.job.owners) if self.spec.setting == "horizontal" else 0
+        planned = PlannedJob(
+            rows * (people or 1),
+            (columns,) if people else (1, columns),
+            trees=1,
+            depth=max(config.max_depth, 1),
+            bins=max(config.max_bin, 2),
+            participants=people,
+        )
+        loaded = PROGRAM + rows * (TABLE_ROW + VALUE * columns)
+        needed = memory_of(self.spec.name, planned, 0.0).others - loaded
+        if needed > free:
+            raise TableBusy(
+                f"the job needs about {needed / 1e6:.0f} MB of memory, and {free / 1e6:.0f} MB are free",
+                'wait until other jobs have ended; or set engine = "disk", which needs less memory',
+                public="the party has too little free memory for the job; try again when other jobs have ended",
+            )
+
     def _open_run(self, **noted: Any) -> RunFolder:
         """Record the job in its folder from now on: its driver, and every message. Earlier trees stay."""
         if not self._locked:
             with keeping("the run folder cannot be locked"):
-                self._locks.take(self._folder.lock)
+                self._locks.take(self._folder.lock, f"the job {self.job.name} of {self.proposer}")
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
         run.claim()
@@ -187,7 +227,16 @@ class TrainingSession(Session):
     @property
     def _about(self) -> dict[str, Any]:
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
-        return {**about, "session": self._session.hex(), "error": None}
+        return {**about, "session": self._session.hex(), "since": time.time(), "error": None}
+
+    @property
+    def cancelled(self) -> bool:
+        return self._run is not None and self._run.cancelled
+
+    def end(self) -> None:
+        """End the job for good, because the owner asked for it."""
+        end(self._folder, "ended")
+        self.give_up()
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:
@@ -221,6 +270,8 @@ class TrainingSession(Session):
         try:
             if self.uses_table and not self.dry_run and not self.over:
                 self._booking.close(None if self._new else self._run)
+                if self._run is not None:
+                    park(self._run, self._session.hex())
         finally:
             if self._locked:
                 self._locks.release(self._folder.lock)

@@ -146,6 +146,9 @@ class Limits(Section):
     max_sessions: int = param(
         32, "maximum number of jobs, predictions and other sessions of one peer at a time", low=1, high=100_000
     )
+    max_jobs: int = param(
+        4, "maximum number of training jobs on the table at a time; each needs memory of its own", low=1, high=10_000
+    )
     connect_seconds: float = param(
         10.0, "timeout of one connection attempt, and of the handshake of a peer that connects", low=0.1, high=3600
     )
@@ -155,7 +158,9 @@ class Limits(Section):
         low=0.1,
         high=604_800,
     )
-    wait_seconds: float = param(300.0, "how long to wait for a peer that has disconnected", low=0, high=604_800)
+    wait_seconds: float = param(
+        300.0, "how long to wait for a peer that has disconnected; then its jobs are parked", low=0, high=604_800
+    )
     keepalive_seconds: float = param(20.0, "interval of health checks of an idle connection", low=1, high=3600)
 
 

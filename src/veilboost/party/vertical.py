@@ -45,6 +45,7 @@ from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch, without_addresses
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
+from veilboost.party.lifecycle import refuse_ended
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -342,6 +343,7 @@ class VerticalSession(TrainingSession):
                 )
             if without_addresses(read_job(folder.job_text)) != without_addresses(self.job):
                 raise StateDiffers("the job has changed since it began")
+            refuse_ended(folder, self.settings)
             self._finished = folder.status.get("state") == "finished"
             if self._finished:  # the driver stopped before it noted that the job is complete
                 run = self._open_run()
@@ -403,6 +405,7 @@ class VerticalSession(TrainingSession):
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
+        self._check_memory(aligned.rows, len(aligned.columns))
         run.settle_table(self._booking.job, table_digest(aligned, self._booking.table_key))
         share, random_state = self.job.validation, self.job.training.random_state
         held_out = int(drawn_places(aligned.rows, share, random_state).sum()) if share > 0 else 0

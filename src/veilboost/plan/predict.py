@@ -8,31 +8,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from veilboost.protocols.cost import (
-    BIN,
     FIRST_SHARE,
-    GRADIENTS,
     HORIZONTAL_COST,
-    LABEL,
     LATER_SHARE,
     ONCE,
-    STATE_A,
-    STATE_P,
-    TABLE_ROW,
-    VALUE,
     VERTICAL_COST,
     Cost,
     PlannedJob,
-    Room,
     Shape,
     Units,
     tree_shape,
 )
+from veilboost.protocols.memory import memory_of
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.transcript import Network
 
 UnitCosts = Mapping[str, float]  # by unit
 FOR_EACH = ("cells", "slots_p", "crossed")  # units of work that the active party repeats for every passive party
-PROGRAM = 60e6  # bytes of the interpreter and its libraries
 CACHED_ROWS = 250_000  # about as many as fit into a processor's caches
 CLOSE_ROWS = 32_000  # rows of a column that malloc serves from memory it already has
 
@@ -132,43 +124,6 @@ def _for_all(cost: Cost, each: Sequence[Units]) -> Units:
 
 def _cost(costs: UnitCosts, work: Units) -> float:
     return sum(cost * work[name] for name, cost in costs.items())
-
-
-# --- memory -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak bytes: of the driver, of the other party that needs most, of all parties in one process."""
-
-    here: float
-    others: float
-    together: float
-
-
-def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
-    """Predict peak memory. `message` is the largest message; a party also holds its encoded frame."""
-    needs, n, column = protocol_named(protocol).memory, float(job.rows), VALUE + BIN
-    if job.participants:
-        each = [needs(job, job.features[0])] * job.participants
-        table = Room(n / job.participants * (TABLE_ROW + LABEL + column * job.features[0]))
-        own, others = each[0].here, [one.there + table for one in each]
-    else:
-        each = [needs(job, count) for count in job.passive]
-        own = Room(n * (TABLE_ROW + LABEL + column * job.features[0] + STATE_A), n * GRADIENTS)
-        for at, one in enumerate(each):
-            own += one.here if not at or one.for_each else Room(0.0, one.here.work)
-        others = [
-            one.there + Room(n * (TABLE_ROW + column * count + STATE_P))
-            for count, one in zip(job.passive, each, strict=True)
-        ]
-    largest = max(others, key=lambda room: room.kept + room.work)
-    beside = message if each[0].held else 0.0
-    return Memory(
-        here=PROGRAM + own.kept + own.work + message * max(1, len(job.passive)),
-        others=PROGRAM + largest.kept + largest.work + message,
-        together=PROGRAM + own.kept + sum(room.kept for room in others) + max(own.work, largest.work + beside),
-    )
 
 
 # --- units --------------------------------------------------------------------------------------------------------

@@ -141,6 +141,10 @@ class StreamLink:
             if self._closed:
                 self._timeout.close()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def outgoing(self) -> Iterator[bytes]:
         """The chunks to send, until the link is closed."""
         while (chunk := self._waiting.get()) is not None:

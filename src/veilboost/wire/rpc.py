@@ -91,6 +91,8 @@ def read_envelope(start: bytes | memoryview) -> tuple[Kind, bytes, int]:
 class Link(Protocol):
     """Carries packets in order; both parties may send at any time."""
 
+    @property
+    def closed(self) -> bool: ...
     def send(self, packet: Packet) -> None: ...
     def receive(self) -> Packet | None:
         """The next packet; None when the link is closed."""

@@ -190,7 +190,15 @@ def test_messages_out_of_turn_are_refused(host, bank):
     assert ask(BeginAlignment()).kind is Kind.ANSWER
 
 
+def test_several_jobs_use_one_table(host, bank):
+    asks = [Asker(host, bank, bytes([at]) * 16) for at in range(3)]
+    for at, ask in enumerate(asks):
+        assert ask(propose(job(name=f"job{at}"))).kind is Kind.ANSWER
+    assert all(ask(BeginAlignment()).kind is Kind.ANSWER for ask in asks)
+
+
 def test_a_busy_table_refuses_another_job_until_it_is_free(host, bank):
+    host.settings = replace(host.settings, limits=replace(host.settings.limits, max_jobs=1))
     first = Asker(host, bank)
     first(propose(job()))
     second = Asker(host, bank, b"b" * 16)

@@ -10,18 +10,20 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support import make_columns, make_labels, split_among, train
 from veilboost.boost.booster import Progress, RoundResult
-from veilboost.cli.party import _about_any
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import DamagedState, JobExists, NothingToResume, UnknownRun
 from veilboost.model.share import ModelShare, SplitRecords
 from veilboost.party.checkpoints import Checkpoints
+from veilboost.party.lifecycle import about_all
 from veilboost.party.runs import RunFolder, list_runs
 
 pytestmark = pytest.mark.fast
@@ -186,7 +188,8 @@ def test_a_truncated_alignment_or_status_is_a_coded_error(tmp_path, size):
         with pytest.raises(DamagedState, match=r"status\.json cannot be read"):
             read()
     RunFolder.create(tmp_path, "second").note(state="finished", party="bank", role="active")
-    assert sorted((each["job"], each["state"]) for each in map(_about_any, list_runs(tmp_path))) == [
+    settings: Any = SimpleNamespace(runs=tmp_path)
+    assert sorted((each["job"], each["state"]) for each in about_all(settings)) == [
         ("first", "damaged"),
         ("second", "finished"),
     ]

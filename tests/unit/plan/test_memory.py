@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilboost.plan.predict import PROGRAM, memory_of
 from veilboost.protocols.cost import PlannedJob
+from veilboost.protocols.memory import PROGRAM, memory_of
 from veilboost.protocols.registry import all_protocols, protocol_named
 
 pytestmark = pytest.mark.fast

@@ -1,0 +1,191 @@
+"""The life of a job in a party's runs folder: its states, and how it is cancelled, parked, ended and expired.
+
+    proposed -> aligning -> training -> finished
+
+A job that stops before is resumable (`parked` if its driver is gone, `cancelled` by its driver, `failed`) or ended
+(`ended` by the owner of the table, `expired`). An ended job keeps its transcript and its entries in the ledger; its key
+and its trees are removed, and it cannot be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Literal
+
+from veilboost.durable import Locks, keeping
+from veilboost.errors import DamagedState, FolderLocked, InvalidParameter, JobCancelled, NothingToResume, VeilBoostError
+from veilboost.party.coordinator import Connections
+from veilboost.party.job import read_job
+from veilboost.party.runs import JOB, RunFolder, list_runs
+from veilboost.party.settings import PartySettings
+
+RUNNING = ("proposed", "aligning", "training")
+RESUMABLE = ("parked", "cancelled", "failed", "interrupted")
+ENDED = ("finished", "ended", "expired")
+DAY = 86_400.0
+
+
+def drives(run: RunFolder) -> bool:
+    """Whether this party drives the job."""
+    return "active" not in run.status
+
+
+def state_of(run: RunFolder) -> str:
+    """The state of a run. `interrupted`: this party drives the job, and its process was killed."""
+    status = run.status
+    state = str(status.get("state", "unknown"))
+    return "interrupted" if state in RUNNING and "pid" in status and not _lives(int(status["pid"])) else state
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def about(run: RunFolder, settings: PartySettings) -> dict[str, Any]:
+    """A run's state, progress and error. `until`: when its driver can no longer resume it."""
+    status, state = run.status, state_of(run)
+    updated = status.get("updated")
+    until = None if drives(run) or state not in RESUMABLE else float(updated or 0) + settings.policy.resume_days * DAY
+    return {
+        "job": run.path.name,
+        "state": state,
+        "party": status.get("party"),
+        "role": status.get("role"),
+        "active": status.get("active") or status.get("party"),
+        "rounds": run.rounds if status.get("role") == "active" else None,
+        "rows": status.get("rows"),
+        "ids": status.get("ids"),
+        "error": status.get("error"),
+        "since": _date(status.get("since")),
+        "updated": _date(updated),
+        "until": _date(until),
+        "cancelling": (run.cancelled and state in RUNNING) or None,
+        "folder": str(run.path),
+        "files": sorted(path.name for path in run.path.iterdir() if not path.name.startswith(".")),
+    }
+
+
+def about_all(settings: PartySettings) -> list[dict[str, Any]]:
+    """All runs of a party, newest first. One that cannot be read does not hide the others."""
+
+    def told(run: RunFolder) -> dict[str, Any]:
+        try:
+            return about(run, settings)
+        except DamagedState as error:
+            unknown = ("party", "role", "active", "rounds", "rows", "ids", "since", "updated", "until", "cancelling")
+            damaged = {"job": run.path.name, "state": "damaged", "error": str(error), **dict.fromkeys(unknown)}
+            return {**damaged, "folder": str(run.path), "files": []}
+
+    return [told(run) for run in list_runs(settings.runs)]
+
+
+def _date(seconds: Any) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(float(seconds)).isoformat(" ", "seconds")
+
+
+# --- a person ends a job --------------------------------------------------------------------------------------------
+
+
+def cancel(settings: PartySettings, name: str) -> Literal["stops", "told", "ended"]:
+    """Cancel a job at this party.
+
+    "stops": a process of this party works on the job, and stops it: the driver after its round, another party before
+    its next answer. "told": no process does; the other parties of a driver were told, as far as they can be reached.
+    "ended": the owner of a table has ended the job.
+    """
+    run = RunFolder.open(settings.runs, name)
+    state = state_of(run)
+    if state in ENDED or (state == "cancelled" and drives(run)):
+        raise InvalidParameter(f"the job {name} is already {state}", "nothing has to be cancelled")
+    locks = Locks()
+    try:
+        with keeping("the run folder cannot be locked"):
+            locks.take(run.lock, f"cancelling {name}")
+    except FolderLocked:
+        run.cancel()
+        return "stops"
+    try:
+        if not drives(run):
+            end(run, "ended")
+            return "ended"
+        if state != "failed":
+            run.note(state="cancelled")
+        with suppress(VeilBoostError):  # a party that cannot be told notices that the driver is gone
+            _release(settings, run)
+        return "told"
+    finally:
+        locks.release(run.lock)
+
+
+def _release(settings: PartySettings, run: RunFolder) -> None:
+    """Tell the other parties that a job stops whose process was killed."""
+    if (run.path / JOB).exists():
+        with Connections(settings, read_job(run.job_text)) as connections:
+            connections.release(connections.others, bytes.fromhex(run.status["session"]))
+
+
+def end(run: RunFolder, state: Literal["ended", "expired"]) -> None:
+    """End a job for good at a party that answers: it cannot be resumed."""
+    run.note(state=state)
+    run.forget_trees()
+    run.forget_key()
+
+
+# --- a daemon parks and expires jobs --------------------------------------------------------------------------------
+
+
+def refuse_ended(run: RunFolder, settings: PartySettings) -> None:
+    """Raise if the owner has ended the job, or its driver stayed away for too long."""
+    status = run.status
+    if status.get("state") == "ended":
+        raise JobCancelled(
+            f"the owner of {settings.name} has ended the job {run.path.name!r}",
+            "change name in the job file and run train without --resume, if the owner agrees to a new job",
+            public=True,
+        )
+    days = settings.policy.resume_days
+    stayed_away = status.get("state") in RESUMABLE and time.time() - float(status["updated"]) > days * DAY
+    if status.get("state") == "expired" or stayed_away:
+        raise NothingToResume(
+            f"the job {run.path.name!r} stopped more than {days:g} days ago; {settings.name} keeps none for longer",
+            "run train without --resume: training starts at the first round",
+            public=True,
+        )
+
+
+def park(run: RunFolder, session: str) -> None:
+    """The driver of a running job is gone, or this party stops: the job can be resumed."""
+    status = run.status
+    if status.get("session") == session and status.get("state") in RUNNING:
+        run.note(state="parked")
+
+
+def park_interrupted(settings: PartySettings) -> None:
+    """Park the jobs in which this party answered when its process was killed."""
+    for run in list_runs(settings.runs):
+        with suppress(VeilBoostError):  # a damaged run stays as it is
+            if not drives(run):
+                park(run, str(run.status.get("session")))
+
+
+def expire(settings: PartySettings) -> list[str]:
+    """End the jobs whose drivers stayed away for longer than the policy allows. Returns their names."""
+    expired: list[str] = []
+    for run in list_runs(settings.runs):
+        with suppress(VeilBoostError):
+            if not drives(run) and run.status.get("state") in RESUMABLE:
+                try:
+                    refuse_ended(run, settings)
+                except NothingToResume:
+                    end(run, "expired")
+                    expired.append(run.path.name)
+    return expired
