@@ -443,8 +443,8 @@ class TableBusy(JobError):
     code = "VB-1701"
     summary = "as many other jobs use the party's table as it allows"
     fix = (
-        "wait until another job ends, or end one with `veilboost jobs cancel JOB --config FILE`; a job whose driver has "
-        "crashed is parked after wait_seconds ([limits] in the settings of the party)"
+        "wait until another job ends, or end one with `veilboost jobs cancel JOB --config FILE`; a job whose driver "
+        "has crashed is parked after wait_seconds ([limits] in the settings of the party)"
     )
 
 

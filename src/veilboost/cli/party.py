@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -253,4 +253,3 @@ def _settings(name: str, config: Path) -> PartySettings:
     if not FORMS["party"].fits(name):
         raise InvalidParameter(f"{name!r} is not the name of a job", f"use {FORMS['party'].text}")
     return load_party(config)
-

@@ -185,14 +185,14 @@ class PartyHost:
         if peer.party == session.proposer:
             session.link = link
         try:
-            frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
+            return session.handle(peer, decode(packet.body, session.catalogue), packet.body)
         except BaseException as error:
             if isinstance(session, TrainingSession):
                 with contextlib.suppress(VeilBoostError):  # the disk may be the cause; the log has the error
                     session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
             raise
-        session.last_request = time.monotonic()  # work does not count as silence
-        return frame
+        finally:
+            session.last_request = time.monotonic()  # work does not count as silence
 
     def _open(self, peer: PeerIdentity, packet: Packet, link: Link | None) -> tuple[Session, bytes]:
         """Start a session with its opening message, and answer that. A refused proposal leaves nothing behind."""

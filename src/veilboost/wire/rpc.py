@@ -293,15 +293,12 @@ class Caller:
         while True:
             if sent and self._link is not None:
                 since = self._clock.monotonic()
-                try:
-                    answer = self._receive(self._link)
-                    while answer is not None and _is_of_earlier(answer, packet):
-                        answer = self._receive(self._link)
-                    if answer is not None:
-                        return self._read(packet, answer)
-                    why = "the connection was closed"
-                except (PeerUnreachable, DamagedPacket) as error:
-                    why = error.what
+                answer, why = self._next_answer(self._link, packet)
+                if answer is not None:
+                    try:
+                        return self._read(packet, answer)  # also if the peer itself misses another party
+                    except DamagedPacket as error:
+                        why = error.what
                 self.close()
                 self._check_idle("answered")
                 # While the peer was connected, nobody waited for it to come back.
@@ -323,6 +320,16 @@ class Caller:
                 sent = self._try_send(packet)
             if not sent:
                 pause = self._pause(pause, why, until)
+
+    def _next_answer(self, link: Link, packet: Packet) -> tuple[Packet | None, str]:
+        """The answer to a request, or None and why the link ended before."""
+        try:
+            answer = self._receive(link)
+            while answer is not None and _is_of_earlier(answer, packet):
+                answer = self._receive(link)
+        except (PeerUnreachable, DamagedPacket) as error:
+            return None, error.what
+        return answer, "the connection was closed"
 
     def _pause(self, pause: float, why: str, until: float) -> float:
         """Report which peer is awaited, wait, and return the next pause."""

@@ -105,6 +105,22 @@ def test_a_broken_link_is_opened_again_and_the_request_repeated_with_its_number(
     assert seen[-1][0] == 2
 
 
+def test_a_peer_that_misses_another_party_says_so_and_is_not_asked_again():
+    asked = []
+
+    def misses(packet):
+        asked.append(packet)
+        return Packet(
+            Kind.FAILURE, packet.session, packet.number, failure_body(PeerUnreachable("csp is gone", public=True))
+        )
+
+    clock = ManualClock()
+    with pytest.raises(PeerUnreachable, match="shop: csp is gone"):
+        caller(lambda left: ScriptedLink(misses), clock).send(BeginPrediction(1))()
+    assert len(asked) == 1
+    assert not clock.pauses
+
+
 def test_a_peer_that_never_comes_back_is_an_error_within_the_deadline():
     clock = ManualClock()
 
