@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from veilboost import logs
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.durable import Locks, keeping
@@ -26,7 +26,7 @@ from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
 
 RELEASE_SECONDS = 2.0  # how long to try to notify a party that a job stops
-_LOG = logging.getLogger(__name__)
+_LOG = logs.EventLogger(__name__)
 LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 
@@ -133,6 +133,10 @@ class Coordinator(Connections, ABC):
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
+        with logs.bound(job=self.job.name):
+            return self._run_job(resume)
+
+    def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
         with keeping("the run folder cannot be locked"):
             locks.take(run.lock)
@@ -163,12 +167,12 @@ class Coordinator(Connections, ABC):
                 self._finish(callers, outcome)
                 run.forget_key()
                 run.note(state="finished", error=None)
-            _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
+            _LOG.info("job_finished", f"the job is finished, with {trees} trees", trees=trees)
             return outcome
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
-            _LOG.info("the job %s %s: %s", self.job.name, state, reason)
+            _LOG.warning(f"job_{state}", logs.reason(error), error)
             with contextlib.suppress(VeilBoostError):  # the disk may be the cause
                 run.note(state=state, error=reason)
             self._release(callers, session=session, transcript=transcript)
@@ -190,6 +194,7 @@ class Coordinator(Connections, ABC):
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
         run.add_metric(result)
+        _LOG.debug("round_finished", f"round {result.number + 1} is finished", round=result.number + 1)
         self.watch.round(result)
         if run.cancelled:
             raise JobCancelled(f"the job {self.job.name!r} was cancelled after {result.number + 1} rounds")
@@ -227,7 +232,8 @@ class Coordinator(Connections, ABC):
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
         self._about = {"state": "proposed", "error": None, **about}
         run.note(**self._about)
-        _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
+        logs.bind(session=session.hex()[:8])
+        _LOG.info("job_resumed" if resume else "job_proposed", f"asks {', '.join(self.others)}")
         return session
 
     def _begin_run(self, run: RunFolder) -> None:
@@ -235,6 +241,7 @@ class Coordinator(Connections, ABC):
         # The job in the form that others may read: predictions propose it again.
         run.begin(self.job.text(), self._key, **self._about, classes=self._declared)
         self._begun = True
+        _LOG.info("job_begun", "all parties have accepted")
 
     @property
     def _declared(self) -> list[str] | None:

@@ -428,6 +428,7 @@ class VerticalSession(TrainingSession):
             share, randomness = self._training.share(), self._booking.randomness
             digest = self._run.checkpoints.save(share, message.trees, randomness)
             self._transcript.flush()
+        self._metrics.rounds.inc()
         return CheckpointStored(digest)
 
     def _resume(self, message: ResumeTraining) -> Message:
