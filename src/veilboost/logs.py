@@ -140,7 +140,8 @@ def _content(record: logging.LogRecord) -> dict[str, Any]:
         message = f"{message}: {reason(record.exc_info[1])}"
     event, fields = getattr(record, "event", None), getattr(record, "fields", {})
     about = {"time": time, "level": record.levelname.lower(), "logger": record.name, "event": event}
-    return {**about, **fields, "message": message}
+    first = {name: fields[name] for name in ("job", "peer", "session") if name in fields}
+    return {**about, **first, **fields, "message": message}
 
 
 class _Stderr(logging.StreamHandler[Any]):

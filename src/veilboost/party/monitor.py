@@ -32,10 +32,15 @@ class Monitor:
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._known: tuple[float, Mapping[str, VeilBoostError | None]] | None = None
         self._server = None if settings.metrics is None else _listen(settings.metrics, self._answer)
-        self.port = None if self._server is None else self._server.server_port
         if self._server is not None:
-            threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+            threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
         threading.Thread(target=self._watch_certificates, name="certificates", daemon=True).start()
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens, with the port that was chosen for port 0."""
+        host = (self._settings.metrics or "").rpartition(":")[0]
+        return None if self._server is None else f"{host}:{self._server.server_port}"
 
     def close(self) -> None:
         self._closed.set()

@@ -12,6 +12,7 @@ from veilboost import __version__
 from veilboost.errors import VeilBoostError
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import Job
 from veilboost.party.messages import Ping, Pong
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings
@@ -51,13 +52,20 @@ class PeerStatus:
     problems: Sequence[str] = field(default_factory=list[str])
 
 
+def dialled_addresses(settings: PartySettings | None, job: Job | None) -> dict[PartyName, str]:
+    """The addresses of the peers in these settings, and of the parties of a job. Others dial this party."""
+    entries = [*(settings.peers.items() if settings else ()), *(job.parties.items() if job else ())]
+    return {name: entry.address for name, entry in entries if entry.address is not None}
+
+
 def peer_status(settings: PartySettings, addresses: Mapping[PartyName, str]) -> list[PeerStatus]:
     """Dial all peers at once. Waits at most `connect_seconds` for each."""
-    if not addresses:
+    others = {name: address for name, address in addresses.items() if name != settings.name}
+    if not others:
         return []
     hub = LinkHub(settings)
-    with ThreadPoolExecutor(len(addresses), thread_name_prefix="status") as pool:
-        return list(pool.map(partial(_ask, hub, settings), addresses, addresses.values()))
+    with ThreadPoolExecutor(len(others), thread_name_prefix="status") as pool:
+        return list(pool.map(partial(_ask, hub, settings), others, others.values()))
 
 
 def _ask(hub: LinkHub, settings: PartySettings, name: PartyName, address: str) -> PeerStatus:

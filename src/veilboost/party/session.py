@@ -105,7 +105,7 @@ class TrainingSession(Session):
         super().__init__(context, job.name)
         settings, peer = context.settings, context.peer
         (_LOG.debug if proposal.dry_run else _LOG.info)(
-            "job_proposed", f"{peer.party} proposes the job, with {job.protocol}", dry_run=proposal.dry_run
+            "job_proposed", f"a job of the protocol {job.protocol}{', as a dry run' if proposal.dry_run else ''}"
         )
         self.job = job
         self.spec = job.spec

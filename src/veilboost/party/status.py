@@ -8,10 +8,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from veilboost import __version__
 from veilboost.durable import holder, keeping
@@ -158,9 +157,6 @@ class PartyStatus:
     disk_free: int | None
     errors: Sequence[JobStatus]
     problems: Sequence[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def party_status(settings: PartySettings) -> PartyStatus:
