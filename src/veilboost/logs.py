@@ -24,6 +24,7 @@ from veilboost.errors import VeilBoostError
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
+MOST_TEXT = 1000  # characters of a reason, in which a peer may have a part
 EVENTS: Mapping[str, str] = {
     "party_started": "the daemon listens; its release, address and certificate",
     "party_stopped": "the daemon stops",
@@ -80,7 +81,7 @@ def reason(error: BaseException) -> str:
     """
     if isinstance(error, VeilBoostError):
         short = f"{error.code}: {error.summary} (veilboost jobs show has the details)"
-        return short if error.names_data else " ".join(str(error).split())
+        return short if error.names_data else " ".join(str(error).split())[:MOST_TEXT]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     system = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
@@ -106,7 +107,9 @@ class EventLogger:
 
     def _log(self, level: int, event: str, text: str, fields: Mapping[str, Any]) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", text, extra={"event": event, "fields": {**_BOUND.get(), **fields}})
+            self._logger.log(
+                level, "%s", text, extra={"event": event, "fields": {**_BOUND.get(), **fields}}, stacklevel=3
+            )
 
 
 # --- output ---------------------------------------------------------------------------------------------------------

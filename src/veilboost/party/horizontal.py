@@ -131,6 +131,7 @@ class HorizontalSession(TrainingSession):
                 self._participant = self._begin(peer)
             return self._participant.introduce()
         elif self._helper is None:
+            self._log_accepted()
             self._helper = self.spec.roles[self.role](
                 HelperContext(
                     self.job.driver,

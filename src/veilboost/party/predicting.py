@@ -269,7 +269,7 @@ class PredictionSession(Session):
     """A passive party's session of a joint prediction: policy check, alignment, answers."""
 
     def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
-        super().__init__(context, proposal.run)
+        super().__init__(context, run_name(proposal.run))
         settings = context.settings
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
@@ -299,8 +299,7 @@ class PredictionSession(Session):
         if isinstance(message, Finish):
             self.over = True
             if message.completed:
-                _LOG.info("prediction_answered", f"predicted {self._rows} rows", rows=self._rows)
-                self._metrics.predicted_rows.inc(self._rows)
+                self._count_predicted(self._rows)
             return Done()
         if self._responder is not None:
             return self._responder.handle(message)

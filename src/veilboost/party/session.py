@@ -74,6 +74,10 @@ class Session(ABC):
     def note_error(self, reason: str) -> None:  # noqa: B027 - some have no run
         """Record why a request failed where its owner finds it: the peer receives little, and the log no data."""
 
+    def _count_predicted(self, rows: int) -> None:
+        _LOG.info("prediction_answered", f"predicted {rows} rows", rows=rows)
+        self._metrics.predicted_rows.inc(rows)
+
     def _only_proposer(self, peer: PeerIdentity) -> None:
         if peer.party != self.proposer:
             raise UnexpectedMessage(f"{peer.party} does not drive this session")
@@ -185,7 +189,7 @@ class TrainingSession(Session):
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
         run.claim()
-        _LOG.info("job_resumed" if self._proposal.resume else "job_accepted", f"takes part as {self.role}")
+        self._log_accepted()
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
         self._transcript = run.transcript(self.settings.name, self.job.record)
@@ -195,6 +199,12 @@ class TrainingSession(Session):
         """A new job begins: what an earlier attempt left is removed. `key`: for a job that may resume."""
         run.begin(self._proposal.job, key, **self._about, **noted)
         _LOG.info("job_begun", "all parties have accepted")
+
+    def _log_accepted(self) -> None:
+        _LOG.info("job_resumed" if self._proposal.resume else "job_accepted", f"takes part as {self.role}")
+
+    def _log_end(self, state: str) -> None:
+        (_LOG.warning if state == "failed" else _LOG.info)(f"job_{state}", f"the job has ended: {state}")
 
     @property
     def _about(self) -> dict[str, Any]:
@@ -212,8 +222,9 @@ class TrainingSession(Session):
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
             self._booking.close(None if self._new else self._run)
-            state = self._run.status.get("state")
-            _LOG.info(f"job_{state}", f"the job has ended: {state}", trees=message.trees)
+            self._log_end(str(self._run.status.get("state")))
+        else:
+            self._log_end("finished" if message.completed else "cancelled")
         self.over = True
         return Done()
 
