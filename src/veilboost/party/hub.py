@@ -26,7 +26,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkLimits, LinkServer, TlsFiles, Welcome, dial
 from veilboost.wire.message import Catalogue
-from veilboost.wire.rpc import Caller, Link, Observer, Waiting
+from veilboost.wire.rpc import UNOBSERVED, Caller, Link, Observer, Waiting
 from veilboost.wire.transcript import Transcript
 
 Reach = Callable[[PartyName, float], Link]  # opens a link to another party within some seconds
@@ -124,7 +124,7 @@ def caller_to(
 class LinkHub:
     """Provides links to peers: the newest that the peer opened, or a dialled one."""
 
-    def __init__(self, settings: PartySettings, observer: Observer | None = None) -> None:
+    def __init__(self, settings: PartySettings, observer: Observer = UNOBSERVED) -> None:
         self.identity = own_identity(settings)
         self._settings, self._observer = settings, observer
         self._limits = LinkLimits(

@@ -20,12 +20,13 @@ from veilboost.party import status
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
+from veilboost.wire.rpc import Observer
 from veilboost.wire.transcript import Direction
 
 SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0)
 
 
-class Metrics:
+class Metrics(Observer):
     """The metrics of one daemon, in a registry of their own. Observes its links."""
 
     def __init__(self, settings: PartySettings) -> None:
@@ -97,8 +98,6 @@ class StateCollector(Collector):
             if left is not None:
                 days.add_metric((name,), left)
         yield days
-        ready = all(error is None for error in status.readiness(settings).values())
-        yield GaugeMetricFamily("veilboost_ready", "1 if the party can take part in jobs, as /readyz.", value=ready)
 
     def _of_ledger(self) -> Iterator[Metric]:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from socketserver import TCPServer, ThreadingMixIn
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, cast
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -20,8 +20,7 @@ from veilboost.party.status import WARN_DAYS, certificate_days, readiness
 
 _LOG = EventLogger(__name__)
 _WARN_EVERY = 86_400.0  # seconds
-_READY_AGE = 5.0  # seconds for which a check of readiness holds
-Respond = Callable[[str, list[tuple[str, str]]], Any]
+_READY_AGE = 15.0  # seconds for which a check of readiness holds: it reads the ledger
 
 
 class Monitor:
@@ -31,7 +30,7 @@ class Monitor:
         self._settings, self._metrics = settings, metrics
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._known: tuple[float, Mapping[str, VeilBoostError | None]] | None = None
-        self._server = None if settings.metrics is None else _listen(settings.metrics, self._answer)
+        self._server = None if settings.metrics is None else self._listen(settings.metrics)
         if self._server is not None:
             threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
         threading.Thread(target=self._watch_certificates, name="certificates", daemon=True).start()
@@ -40,7 +39,7 @@ class Monitor:
     def address(self) -> str | None:
         """Where it listens, with the port that was chosen for port 0."""
         host = (self._settings.metrics or "").rpartition(":")[0]
-        return None if self._server is None else f"{host}:{self._server.server_port}"
+        return None if self._server is None else f"{host}:{self._server.server_address[1]}"
 
     def close(self) -> None:
         self._closed.set()
@@ -49,7 +48,7 @@ class Monitor:
             self._server.server_close()
 
     def ready(self) -> bool:
-        return all(error is None for error in self._checks().values())
+        return not any(self._checks().values())
 
     def _checks(self) -> Mapping[str, VeilBoostError | None]:
         with self._lock:
@@ -57,18 +56,36 @@ class Monitor:
                 self._known = time.monotonic(), readiness(self._settings)
             return self._known[1]
 
-    def _answer(self, environ: dict[str, Any], respond: Respond) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO")
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Status, content type and content of a page."""
         if path == "/metrics":
-            return _reply(respond, "200 OK", generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST)
+            return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+        status, content = 404, dict[str, Any](pages=["/metrics", "/healthz", "/readyz"])
         if path == "/healthz":
-            return _reply(respond, "200 OK", b'{"status": "ok"}\n')
-        if path == "/readyz":
+            status, content = 200, {"status": "ok"}
+        elif path == "/readyz":
             checks = {name: error and error.code for name, error in self._checks().items()}
-            ready = not any(checks.values())
-            body = json.dumps({"ready": ready, "checks": checks}).encode() + b"\n"
-            return _reply(respond, "200 OK" if ready else "503 Service Unavailable", body)
-        return _reply(respond, "404 Not Found", b'{"pages": ["/metrics", "/healthz", "/readyz"]}\n')
+            status = 503 if any(checks.values()) else 200
+            content = {"ready": status == 200, "checks": checks}
+        return status, "application/json", json.dumps(content).encode() + b"\n"
+
+    def _listen(self, address: str) -> ThreadingHTTPServer:
+        host, _, port = address.rpartition(":")
+
+        class Server(ThreadingHTTPServer):
+            server_bind = TCPServer.server_bind  # the other one asks a name server for this host's name
+            if host.startswith("["):
+                address_family = cast(Any, type(TCPServer.address_family))["AF_INET6"]
+
+        class Handler(_Handler):
+            monitor = self
+
+        try:
+            return Server((host.strip("[]"), int(port)), Handler)
+        except OSError as error:
+            raise PeerUnreachable(
+                f"cannot listen on {address} for metrics ({error.strerror})", "choose a free port for metrics"
+            ) from None
 
     def _watch_certificates(self) -> None:
         while True:
@@ -85,40 +102,20 @@ def warn_about_certificates(settings: PartySettings) -> None:
             _LOG.warning("certificate_expires", f"the {name} certificate {text}", certificate=name, days=round(days, 1))
 
 
-def _reply(respond: Respond, status: str, body: bytes, kind: str = "application/json") -> list[bytes]:
-    respond(status, [("Content-Type", kind), ("Cache-Control", "no-store")])
-    return [body]
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Without the host's full name, for which the library would ask a name server."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # pyright: ignore[reportAttributeAccessIssue]
-        self.setup_environ()
-
-
-class _Handler(WSGIRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
+    monitor: Monitor
     timeout = 10.0  # seconds for a client that sends or reads nothing
+
+    def do_GET(self) -> None:
+        status, kind, content = self.monitor.answer(self.path)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def version_string(self) -> str:
+        return "veilboost"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are not logged."""
-
-
-def _listen(address: str, answer: Callable[[dict[str, Any], Respond], Iterable[bytes]]) -> _Server:
-    host, _, port = address.rpartition(":")
-
-    class Server(_Server):
-        if host.startswith("["):
-            address_family = cast(Any, type(TCPServer.address_family))["AF_INET6"]
-
-    try:
-        server = Server((host.strip("[]"), int(port)), _Handler)
-    except OSError as error:
-        raise PeerUnreachable(
-            f"cannot listen on {address} for metrics ({error.strerror})", "choose a free port for metrics"
-        ) from None
-    server.set_app(answer)
-    return server

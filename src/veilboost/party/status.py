@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ DAEMON_LOCK = ".daemon.lock"  # in the runs folder
 WARN_DAYS = 30  # before a certificate expires
 LEAST_FREE = 1 << 30  # bytes of disk
 LAST_ERRORS = 5
-_DAY = 86_400.0
+_DAY, _BUDGET_AGE = 86_400.0, 60.0  # seconds
 
 
 # --- parts of the state, also for metrics and health checks ----------------------------------------------------------
@@ -99,19 +100,19 @@ def days_until(end: datetime) -> float:
 
 
 class LedgerBudget:
-    """Epsilon spent and left, computed again when the ledger has changed."""
+    """Epsilon spent and left, computed again if the ledger has changed, at most once a minute: it may take a second."""
 
     def __init__(self, settings: PartySettings) -> None:
         self._ledger, self._policy = Ledger(settings.ledger_file), settings.policy
-        self._known: tuple[object, float] | None = None
+        self._known: tuple[object, float, float] | None = None
 
     def read(self) -> tuple[float, float | None]:
         """Epsilon spent or reserved, and left of the policy's `epsilon_total`; None if it has none."""
         file = self._ledger.path
         version = (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else None
-        if self._known is None or self._known[0] != version:
-            self._known = version, self._ledger.spent(self._policy.delta)
-        spent, total = self._known[1], self._policy.epsilon_total
+        if self._known is None or (self._known[0] != version and time.monotonic() - self._known[1] > _BUDGET_AGE):
+            self._known = version, time.monotonic(), self._ledger.spent(self._policy.delta)
+        spent, total = self._known[2], self._policy.epsilon_total
         return spent, None if total is None else max(total - spent, 0.0)
 
 

@@ -34,12 +34,12 @@ from veilboost.logs import EventLogger, reason
 from veilboost.types import PartyName
 from veilboost.wire.rpc import (
     NO_SESSION,
+    UNOBSERVED,
     IdleTimeout,
     Kind,
     Observer,
     Packet,
     Transit,
-    Unobserved,
     answers,
     failure_body,
     failure_from,
@@ -277,10 +277,10 @@ def dial(
     server_name: str,
     limits: LinkLimits,
     greeting: Greeting,
-    observer: Observer | None = None,
+    observer: Observer = UNOBSERVED,
 ) -> StreamLink:
     """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
-    link = StreamLink(limits, count=partial((observer or Unobserved()).packet, greeting.peer))
+    link = StreamLink(limits, count=partial(observer.packet, greeting.peer))
 
     def begin() -> tuple[Any, Any]:
         channel: Any = grpc.secure_channel(
@@ -390,11 +390,11 @@ class LinkServer:
         welcome: Welcome,
         limits: LinkLimits,
         ready: Callable[[], bool] = lambda: True,
-        observer: Observer | None = None,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         """`ready` is what the health service reports."""
         self._admit, self._prove, self._welcome, self._limits = admit, prove, welcome, limits
-        self._ready, self._observer = ready, observer or Unobserved()
+        self._ready, self._observer = ready, observer
         self._accounts: dict[PartyName, _Account] = {}
         self._lock = threading.Lock()
         every = limits.links * limits.peers + SPARE_LINKS

@@ -106,18 +106,14 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Observer(Protocol):
-    """Counts what happens on links."""
+class Observer:
+    """Is told what happens on links. This one ignores it."""
 
     def packet(self, peer: PartyName, direction: Direction, size: int) -> None: ...
     def refused(self, code: str) -> None: ...
 
 
-class Unobserved:
-    """Counts nothing."""
-
-    def packet(self, peer: PartyName, direction: Direction, size: int) -> None: ...
-    def refused(self, code: str) -> None: ...
+UNOBSERVED = Observer()
 
 
 def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:
