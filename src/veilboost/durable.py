@@ -138,14 +138,13 @@ class Locks:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds the lock with this file; None if nobody does. Never in the way of one that takes it."""
+    """The process that holds the lock with this file; None if nobody does."""
     import fcntl
 
     pid = 0
     try:
         with path.open("rb") as file:
             pid = int(file.read(20))  # empty while a process takes the lock
-            os.kill(pid, 0)  # fails if the process was killed
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None
     except BlockingIOError:

@@ -34,6 +34,7 @@ from veilboost.party.metrics import Metrics
 from veilboost.party.monitor import Monitor
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
+from veilboost.party.status import DAEMON_LOCK
 from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
 from veilboost.wire.message import Catalogue, Message, decode
@@ -246,7 +247,7 @@ class Daemon:
         self.identity = self._hub.identity
         self.host = PartyHost(settings, self._reach, metrics)
         self._stopping = threading.Event()
-        self._locks, self._lock = Locks(), settings.runs / ".daemon.lock"
+        self._locks, self._lock = Locks(), settings.runs / DAEMON_LOCK
         with keeping("the runs folder cannot be locked"):
             self._locks.take(self._lock)
         try:
