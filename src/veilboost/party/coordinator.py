@@ -134,7 +134,11 @@ class Coordinator(Connections, ABC):
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
         with logs.bound(job=self.job.name):
-            return self._run_job(resume)
+            try:
+                return self._run_job(resume)
+            except BaseException as error:
+                _LOG.warning(f"job_{_state_after(error)}", logs.reason(error), error)
+                raise
 
     def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
@@ -170,11 +174,9 @@ class Coordinator(Connections, ABC):
             _LOG.info("job_finished", f"the job is finished, with {trees} trees", trees=trees)
             return outcome
         except BaseException as error:
-            state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
-            _LOG.warning(f"job_{state}", logs.reason(error), error)
             with contextlib.suppress(VeilBoostError):  # the disk may be the cause
-                run.note(state=state, error=reason)
+                run.note(state=_state_after(error), error=reason)
             self._release(callers, session=session, transcript=transcript)
             raise
         finally:
@@ -250,6 +252,10 @@ class Coordinator(Connections, ABC):
     def _caller(self, name: PartyName, **options: Any) -> Caller:
         catalogue = Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages})
         return self.caller(name, catalogue, waiting=self.watch.waiting, **options)
+
+
+def _state_after(error: BaseException) -> str:
+    return "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
 
 
 def without_addresses(job: Job) -> Job:

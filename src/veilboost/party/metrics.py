@@ -32,29 +32,21 @@ class Metrics(Observer):
     def __init__(self, settings: PartySettings) -> None:
         disable_created_metrics()
         self.registry = registry = CollectorRegistry()
-        self.rounds = Counter(
-            "veilboost_rounds",
-            "Boosting rounds finished: at a checkpoint, or at the end of a horizontal job.",
-            registry=registry,
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(name, meaning, labels, registry=registry)
+
+        self.rounds = counter(
+            "veilboost_rounds", "Boosting rounds finished: at a checkpoint, or at the end of a horizontal job."
         )
-        self.predicted_rows = Counter(
-            "veilboost_predicted_rows", "Rows of joint predictions that were answered.", registry=registry
+        self.predicted_rows = counter("veilboost_predicted_rows", "Rows of joint predictions that were answered.")
+        self._bytes = counter(
+            "veilboost_peer_bytes", "Bytes of packets, without those of gRPC and TLS.", "peer", "direction"
         )
-        self._bytes = Counter(
-            "veilboost_peer_bytes",
-            "Bytes of packets, without those of gRPC and TLS.",
-            ("peer", "direction"),
-            registry=registry,
-        )
+        self._refusals = counter("veilboost_refusals", "Refused peers and requests, by error code.", "code")
+        what = "Time from a request of a peer to its answer."
         self._seconds = Histogram(
-            "veilboost_exchange_seconds",
-            "Time from a request of a peer to its answer.",
-            ("peer", "message"),
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self._refusals = Counter(
-            "veilboost_refusals", "Refused peers and requests, by error code.", ("code",), registry=registry
+            "veilboost_exchange_seconds", what, ("peer", "message"), buckets=SECONDS, registry=registry
         )
         registry.register(StateCollector(settings))
         ProcessCollector(registry=registry)

@@ -173,6 +173,17 @@ def test_a_refused_job_is_logged_with_its_code_and_full_reason(town: Town) -> No
     assert "max_trees" in refused["message"]
 
 
+def test_a_job_that_fails_at_its_driver_before_it_is_proposed_is_logged_there(town: Town) -> None:
+    mark_tables(town)
+    table = pq.read_table(town.folder / "bank.parquet")
+    pq.write_table(table.set_column(1, f"{MARK}_n", pa.array([1.0] * 200)), town.folder / "bank.parquet")
+    job = town.write_job({"shop": "127.0.0.1:1"}, config=FEW)
+    with logged() as records, pytest.raises(VeilBoostError):
+        Federation(job, town.folder / "bank.toml").train(progress=False)
+    assert [(each["event"], each["job"], each["code"]) for each in records] == [("job_failed", "credit", "VB-1107")]
+    assert MARK not in json.dumps(records)
+
+
 def test_a_resumed_and_a_parked_job_are_logged(town: Town) -> None:
     with served(town) as daemon, logged() as records:
         job = federation(town, daemon)
