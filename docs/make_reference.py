@@ -30,7 +30,7 @@ from veilboost.estimators.vertical import VerticalParameters
 from veilboost.fields import info_of
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
-from veilboost.party.settings import Limits
+from veilboost.party.settings import Limits, LoggingSettings, PartySettings
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
 from veilboost.protocols.spec import ProtocolSpec
@@ -115,6 +115,22 @@ def parameters_page() -> str:
             [
                 (f"`{item.name}`", f"`{item.default}`", info_of(item).range_text(), info_of(item).help)
                 for item in dataclasses.fields(Limits)
+            ],
+        ),
+        "## Log and metrics of a party",
+        "Under `[logging]`, and at the top, in the settings of a party ([how to use them](../how-to/"
+        "monitor-a-party.md)).",
+        table(
+            ("key", "default", "range", "meaning"),
+            [
+                (
+                    f"`{item.name}`",
+                    "unset" if item.default is None else f"`{item.default}`",
+                    info_of(item).range_text(),
+                    info_of(item).help,
+                )
+                for item in (*dataclasses.fields(LoggingSettings), *dataclasses.fields(PartySettings))
+                if item.name == "metrics" or item in dataclasses.fields(LoggingSettings)
             ],
         ),
         "## Objectives",

@@ -138,6 +138,22 @@ class Locks:
                 os.close(descriptor)
 
 
+def holder(path: Path) -> str | None:
+    """The process that holds the lock with this file, its reason and since when; None if nobody does."""
+    import fcntl
+
+    owner = ""
+    try:
+        with path.open("rb") as file:
+            owner = file.read(1000).decode(errors="replace")  # empty while a process takes the lock
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+    except BlockingIOError:
+        return owner
+    except OSError:
+        return None
+
+
 def _locked(path: Path, reason: str) -> int:
     import fcntl  # not on all systems; only drivers and daemons lock
 

@@ -30,6 +30,7 @@ class VeilBoostError(Exception):
     code: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     fix: ClassVar[str] = ""
+    names_data: ClassVar[bool] = False  # whether the text may name columns or quote values: then no log repeats it
 
     def __init__(self, what: str, fix: str | None = None, public: bool | str = False) -> None:
         self.what = what
@@ -101,6 +102,8 @@ class UnknownDataset(ParameterError):
 
 class DataError(VeilBoostError, ValueError):
     """A party's table cannot be used for training or prediction."""
+
+    names_data = True
 
 
 class UnreadableFile(DataError):
@@ -257,6 +260,7 @@ class NotExportable(ModelError):
 
 class ForeignColumns(ModelError, ValueError):
     code = "VB-1306"
+    names_data = True
     summary = "the party's columns are not those of its model"
     fix = "provide the columns of training, with the same names and types"
 

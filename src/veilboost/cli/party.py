@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
 import sys
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, command_group, make_pairs, make_table, print_json, stdout, tell
+from veilboost.cli.console import AsJson, bytes_text, command_group, make_pairs, make_table, print_json, stdout, tell
 from veilboost.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
+    from veilboost.party.ping import PeerStatus
     from veilboost.party.settings import PartySettings
+    from veilboost.party.status import PartyStatus
 
 party, jobs = command_group(), command_group()
 
@@ -49,9 +52,10 @@ def serve(
     Listens with mutual TLS, and connects to the peers that have connect = "out"
     in the settings. The table stays on this machine: it is read when a job
     starts that the policy allows. Stop the daemon with Ctrl-C or SIGTERM; a
-    running job can be resumed. The log on stderr lists jobs that start and end,
-    and every refusal with its full reason, of which the peer receives the code
-    and a public text only.
+    running job can be resumed. The log on stderr (\\[logging] in the settings)
+    lists jobs that start and end, and every refusal with its full reason, of
+    which the peer receives the code and a public text only. With metrics in the
+    settings, it serves Prometheus metrics and health checks.
 
     The daemon also serves users of an encrypted model (veilboost user publish):
     as the owner of the model, as authority, as csp, or as an owner of splits
@@ -70,13 +74,13 @@ def serve(
     # Blocked before any thread starts, so that `sigwait` below receives the two signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     settings = load_party(config)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    daemon = Daemon(settings)
-    try:
-        _tell(daemon, settings, as_json)
-        signal.sigwait(STOPPED_BY)
-    finally:
-        daemon.stop()
+    with settings.logging.to_stderr():
+        daemon = Daemon(settings)
+        try:
+            _tell(daemon, settings, as_json)
+            signal.sigwait(STOPPED_BY)
+        finally:
+            daemon.stop()
     if not as_json:
         stdout().print(f"{escape(settings.name)} has stopped")
 
@@ -96,6 +100,7 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
             "address": address,
             "fingerprint": identity.fingerprint,
             "certificate_until": identity.not_after.isoformat(),
+            "metrics": daemon.monitor.address,
             "dials": dialled,
             "policy": {
                 "peers": list(policy.peers),
@@ -125,6 +130,8 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     say(f"[bold]{escape(settings.name)}[/] listens on {escape(address)}, certificate {identity.fingerprint}")
     for name, where in dialled.items():
         say(f"connects to {escape(name)} at {escape(where)}")
+    if daemon.monitor.address is not None:
+        say(f"metrics and health checks on http://{escape(daemon.monitor.address)}")
     say(_allowed(settings))
     if policy.serve_users:
         say(escape(f"the policy lets {', '.join(policy.serve_users)} serve users with its encrypted splits"))
@@ -145,6 +152,82 @@ def _allowed(settings: PartySettings) -> str:
         f"the policy allows {', '.join(policy.protocols)}{though} with {', '.join(policy.peers)}; "
         f"at least {policy.min_rows} rows, at most {policy.max_trees} rounds of depth {policy.max_depth}"
     )
+
+
+@party.command()
+def status(
+    config: Config,
+    peers: Annotated[bool, typer.Option("--peers", help="Also dial the peers that the settings name.")] = False,
+    job: Annotated[Path | None, typer.Option(metavar="FILE", help="Also dial the parties of this job file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show whether the daemon runs and is ready, its jobs, its budget and its peers.
+
+    Reads the files of this party. --peers and --job dial other parties as this
+    party and show their release, the days until their certificates expire, the
+    round-trip time, and how far their clocks are ahead. The exit code is 1 if
+    something needs an operator.
+
+    Examples:
+
+        [bold]veilboost party status --config shop.toml[/]
+
+        [bold]veilboost party status --config shop.toml --peers --json[/]
+    """
+    from veilboost.party.job import load_job
+    from veilboost.party.ping import dialled_addresses, peer_status
+    from veilboost.party.settings import load_party
+    from veilboost.party.status import party_status
+
+    settings = load_party(config)
+    addresses = dialled_addresses(settings if peers else None, None if job is None else load_job(job))
+    found, others = party_status(settings), peer_status(settings, addresses)
+    if as_json:
+        print_json({**asdict(found), "peers": [asdict(each) for each in others]})
+    else:
+        _show_status(found, others)
+    if found.problems or any(each.problems for each in others):
+        raise typer.Exit(1)
+
+
+def _show_status(found: PartyStatus, others: list[PeerStatus]) -> None:
+    console = stdout()
+    days = {name: "unreadable" if left is None else f"{left:.0f} days" for name, left in found.certificate_days.items()}
+    left = "no limit" if found.epsilon_left is None else f"{found.epsilon_left:g}"
+    shown = {
+        "party": f"{found.party}, VeilBoost {found.release}",
+        "daemon": "does not run" if found.daemon is None else f"{found.daemon}, listens on {found.listen}",
+        "certificate": f"{days['own']}; authority {days['ca']}",
+        "table": found.table or "none",
+        "jobs": ", ".join(f"{number} {state}" for state, number in found.jobs.items() if number) or "none",
+        "epsilon": "unreadable" if found.epsilon_spent is None else f"{found.epsilon_spent:g} spent, {left} left",
+        "disk": "unknown" if found.disk_free is None else f"{bytes_text(found.disk_free)} free",
+    }
+    for each in found.running:
+        shown[f"running {each.job}"] = f"{each.state}, driven by {each.driver}, since {_when(each.since)}"
+    for each in found.errors:
+        shown[f"error of {each.job}"] = f"{_when(each.updated)}: {' '.join(str(each.error).split())}"
+    console.print(make_pairs(shown))
+    if others:
+        table = make_table("peer", "release", "certificate", "round trip", "clock", "problems")
+        for each in others:
+            cells = ("-",) * 4
+            if each.release is not None:
+                cells = (
+                    each.release,
+                    f"{each.certificate_days:.0f} days",
+                    f"{each.round_trip_ms:.1f} ms",
+                    f"{each.clock_difference:+d} s",
+                )
+            table.add_row(f"[bold]{escape(each.peer)}[/]", *map(escape, cells), escape("; ".join(each.problems)))
+        console.print()
+        console.print(table)
+    for problem in found.problems:
+        console.print(f"[red]{escape(problem)}[/]", soft_wrap=True)
+
+
+def _when(seconds: float | None) -> str:
+    return "unknown" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "seconds")
 
 
 @jobs.callback()
@@ -195,8 +278,8 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
 
         [bold]veilboost jobs show credit --config bank.toml[/]
     """
-    from veilboost.party.lifecycle import RESUMABLE, about
-    from veilboost.party.runs import RunFolder
+    from veilboost.party.lifecycle import about
+    from veilboost.party.runs import RESUMABLE, RunFolder
 
     settings = _settings(name, config)
     told = about(RunFolder.open(settings.runs, name), settings)
@@ -230,13 +313,12 @@ def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
         [bold]veilboost jobs cancel credit --config shop.toml[/]
     """
     from veilboost.party.lifecycle import cancel as cancel_job
-    from veilboost.party.lifecycle import drives
     from veilboost.party.runs import RunFolder
 
     settings = _settings(name, config)
     done = cancel_job(settings, name)
     again = "to continue, run veilboost train JOB --config FILE --resume here"
-    if not drives(RunFolder.open(settings.runs, name)):
+    if not RunFolder.open(settings.runs, name).drives:
         text = "ends before its next answer" if done == "stops" else "has ended"
         text += ", and cannot be resumed"
     elif done == "stops":

@@ -56,13 +56,14 @@ def predict(
     # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
     _check_place(data, out)
-    opened = open_predictor(load_party(config), model)
+    settings = load_party(config)
+    opened = open_predictor(settings, model)
     info = opened.info
     with _stage(f"reading {data}"):
         table = opened.load(data)
     others = names_of([name for name in info.parties if name != info.party] or [info.party])
     started = time.monotonic()
-    with _stage(f"predicting {table.rows} rows with {others}"):
+    with _stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
         found = opened.predict(table)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
@@ -179,6 +180,7 @@ def serve(
         if (error.name or "").startswith("veilboost"):
             raise
         raise MissingExtra(f"veilboost serve needs {error.name}", "run pip install 'veilboost[serve]'") from None
+    from veilboost.logs import EventLogger
     from veilboost.party.predicting import LivePredictor, open_predictor
     from veilboost.party.settings import load_party
 
@@ -186,7 +188,8 @@ def serve(
     tls = tls_options(tls_cert, tls_key, client_ca)
     token = None if token_file is None else read_token(token_file)
     check_exposure(host, token, tls)
-    opened = open_predictor(load_party(config), model)
+    settings = load_party(config)
+    opened = open_predictor(settings, model)
     if not isinstance(opened, LivePredictor):
         raise UnsupportedCombination(
             "this run is of a horizontal job: every participant has the full model and predicts without other parties",
@@ -203,9 +206,11 @@ def serve(
             f"warning: other machines can reach {escape(host)}, and this is plain HTTP without TLS", soft_wrap=True
         )
 
+    requests = EventLogger("veilboost.service")
+
     def log(line: str) -> None:
         if not quiet:
-            console.print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape(line)}", soft_wrap=True)
+            requests.info("request", line, job=opened.info.name)
 
     app = make_app(
         opened.info,
@@ -215,13 +220,14 @@ def serve(
         token=token,
         log=log,
     )
-    run_server(
-        app,
-        host,
-        port,
-        lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
-        tls,
-    )
+    with settings.logging.to_stderr():
+        run_server(
+            app,
+            host,
+            port,
+            lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
+            tls,
+        )
 
 
 @user.callback()

@@ -54,7 +54,8 @@ def train(
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        done = federation.train(resume, progress=not as_json, console=stderr())
+        with federation.party.logging.to_stderr("warning"):
+            done = federation.train(resume, progress=not as_json, console=stderr())
     except KeyboardInterrupt as error:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
         raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None

@@ -82,7 +82,7 @@ def check_roles(selection: Selection) -> None:
     for role, name in selection.roles.items():
         if name in role_of:
             raise UnsupportedCombination(
-                f"column {name!r} is named as {role_of[name]} and as {role}", f"name another column as {role}"
+                f"one column is named as {role_of[name]} and as {role}", f"name another column as {role}"
             )
         role_of[name] = role
     seen: set[str] = set()
@@ -94,9 +94,7 @@ def check_roles(selection: Selection) -> None:
             raise IdIsFeature(f"column {name!r} is both the id and a feature")
         if name in role_of:
             role = role_of[name]
-            raise UnsupportedCombination(
-                f"column {name!r} is both the {role} and a feature", f"take the {role} out of the features"
-            )
+            raise UnsupportedCombination(f"the {role} column is also a feature", f"take the {role} out of the features")
 
 
 def check_present(names: Sequence[str], selection: Selection) -> None:
@@ -161,9 +159,9 @@ def check_weight(weight: Float64Array, name: str) -> None:
     negative = int((weight < 0).sum())
     fix = "give weights of zero or more, not all zero"
     if negative:
-        raise InvalidParameter(f"weight column {name!r} is negative in {count(negative, 'row')}", fix)
+        raise InvalidParameter(f"the weight column is negative in {count(negative, 'row')}", fix)
     if not weight.any():
-        raise InvalidParameter(f"weight column {name!r} is zero in every row", fix)
+        raise InvalidParameter("the weight column is zero in every row", fix)
 
 
 def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tuple[Column, ...]:

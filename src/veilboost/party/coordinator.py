@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from veilboost import logs
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.durable import Locks, keeping
@@ -27,7 +28,7 @@ from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 RELEASE_SECONDS = 2.0  # how long to try to notify a party that a job stops
-_LOG = logging.getLogger(__name__)
+_LOG = logs.EventLogger(__name__)
 LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 
@@ -149,6 +150,14 @@ class Coordinator(Connections, ABC):
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
+        with logs.bound(job=self.job.name):
+            try:
+                return self._run_job(resume)
+            except BaseException as error:
+                _LOG.warning(f"job_{_state_after(error)}", logs.reason(error), error)
+                raise
+
+    def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
         with keeping("the run folder cannot be locked"):
             locks.take(run.lock, f"training {self.job.name}")
@@ -179,14 +188,12 @@ class Coordinator(Connections, ABC):
                 self._finish(callers, outcome)
                 run.forget_key()
                 run.note(state="finished", error=None)
-            _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
+            _LOG.info("job_finished", f"the job is finished, with {trees} trees", trees=trees)
             return outcome
         except BaseException as error:
-            state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
-            _LOG.info("the job %s %s: %s", self.job.name, state, reason)
             with contextlib.suppress(VeilBoostError):  # the disk may be the cause
-                run.note(state=state, error=reason)
+                run.note(state=_state_after(error), error=reason)
             connected = [name for name, caller in callers.items() if caller.connected]
             for name in connected:
                 callers[name].close()  # an answer may be in transit that is no longer awaited
@@ -198,6 +205,7 @@ class Coordinator(Connections, ABC):
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
         run.add_metric(result)
+        _LOG.debug("round_finished", f"round {result.number + 1} is finished", round=result.number + 1)
         self.watch.round(result)
         if run.cancelled:
             raise JobCancelled(f"the job {self.job.name!r} was cancelled after {result.number + 1} rounds")
@@ -233,9 +241,10 @@ class Coordinator(Connections, ABC):
         run.claim()
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
-        self._about = {"state": "proposed", "error": None, **about}
+        self._about = {"state": "proposed", "since": time.time(), "error": None, **about}
         run.note(**self._about)
-        _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
+        logs.bind(session=session.hex()[:8])
+        _LOG.info("job_resumed" if resume else "job_proposed", f"asks {', '.join(self.others)}")
         return session
 
     def _begin_run(self, run: RunFolder) -> None:
@@ -243,6 +252,7 @@ class Coordinator(Connections, ABC):
         # The job in the form that others may read: predictions propose it again.
         run.begin(self.job.text(), self._key, **self._about, classes=self._declared)
         self._begun = True
+        _LOG.info("job_begun", "all parties have accepted")
 
     @property
     def _declared(self) -> list[str] | None:
@@ -251,6 +261,10 @@ class Coordinator(Connections, ABC):
     def _caller(self, name: PartyName, **options: Any) -> Caller:
         catalogue = Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages})
         return self.caller(name, catalogue, waiting=self.watch.waiting, **options)
+
+
+def _state_after(error: BaseException) -> str:
+    return "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
 
 
 def without_addresses(job: Job) -> Job:

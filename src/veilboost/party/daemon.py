@@ -7,15 +7,14 @@ Every request is answered with a packet; no message can stop the daemon.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeGuard
 
+from veilboost import __version__, logs
 from veilboost.durable import Locks, keeping
 from veilboost.errors import (
     JobCancelled,
@@ -33,16 +32,19 @@ from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.lifecycle import expire, park_interrupted, refuse_ended
-from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.messages import OpenService, Ping, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.metrics import Metrics
+from veilboost.party.monitor import Monitor
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
+from veilboost.party.status import DAEMON_LOCK
 from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
 from veilboost.wire.message import Catalogue, Message, decode
 from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, answer_requests, failure_body
 
-_LOG = logging.getLogger(__name__)
+_LOG = logs.EventLogger(__name__)
 TIDY_SECONDS = 1.0  # between two looks at cancelled jobs and lost drivers
 EXPIRY_SECONDS = 3600.0  # between two looks at jobs that stopped long ago
 
@@ -56,6 +58,7 @@ SESSIONS: dict[type[Message], str] = {
     ProposePrediction: "veilboost.party.predicting:PredictionSession",
     PrepareAlignment: "veilboost.party.precompute:KeySession",
     OpenService: "veilboost.secure_inference.session:ServiceSession",
+    Ping: "veilboost.party.ping:PingSession",
 }
 OPENINGS = Catalogue(tuple(SESSIONS))
 TRAINING: dict[Setting, str] = {
@@ -90,13 +93,6 @@ class Conversation:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-def _reason(error: BaseException) -> str:
-    """An unexpected error, for the owner. Its text is omitted, as it may contain table values, except for `OSError`."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    text = f" ({error})" if isinstance(error, OSError) else ""
-    return f"{type(error).__name__} at {where.filename}:{where.lineno}{text}"
-
-
 def _trains(session: Session) -> TypeGuard[TrainingSession]:
     """Whether the session uses the table, or is about to."""
     return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
@@ -111,8 +107,9 @@ def _same_job(one: Session, other: Session) -> bool:
 class PartyHost:
     """An owner's settings, and a session for every running job."""
 
-    def __init__(self, settings: PartySettings, reach: Reach) -> None:
+    def __init__(self, settings: PartySettings, reach: Reach, metrics: Metrics | None = None) -> None:
         self.settings = settings
+        self.metrics = metrics or Metrics(settings)
         self._reach = reach
         self._locks = Locks()
         self._sessions: dict[bytes, Session] = {}
@@ -122,6 +119,10 @@ class PartyHost:
 
     def handle(self, peer: PeerIdentity, packet: Packet, link: Link | None = None) -> Packet:
         """Answer a request that came over `link`. A repeated request gets the same answer."""
+        with logs.bound(peer=peer.party, session=packet.session.hex()[:8]):
+            return self._handle(peer, packet, link)
+
+    def _handle(self, peer: PeerIdentity, packet: Packet, link: Link | None) -> Packet:
         try:
             if packet.kind is not Kind.REQUEST:
                 raise UnexpectedMessage("an answer came where a request was expected")
@@ -134,9 +135,11 @@ class PartyHost:
                     with self._lock:
                         self._conversations.pop((packet.session, peer.party), None)
         except Exception as error:
-            coded = error if isinstance(error, VeilBoostError) else PeerBroken(_reason(error))
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(logs.reason(error))
             # The owner finds the full reason in the log; the peer receives its public form.
-            _LOG.warning("%s refused %s: %s", self.settings.name, peer.party, " ".join(str(coded).split()))
+            opening = logs.is_bound("job") and packet.session not in self._sessions
+            _LOG.warning("job_refused" if opening else "request_refused", logs.reason(coded), coded)
+            self.metrics.refused(coded.code)
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
 
     def _conversation(self, session: bytes, party: PartyName) -> Conversation:
@@ -178,6 +181,7 @@ class PartyHost:
 
     def _frame(self, session: Session, peer: PeerIdentity, packet: Packet, link: Link | None) -> bytes:
         """The answer of a session, unless its owner has cancelled it."""
+        logs.bind(**session.concerns)
         if session.cancelled:
             with self._lock:
                 self._pop(packet.session)
@@ -185,11 +189,12 @@ class PartyHost:
         if peer.party == session.proposer:
             session.link = link
         try:
-            return session.handle(peer, decode(packet.body, session.catalogue), packet.body)
+            message = decode(packet.body, session.catalogue)
+            with self.metrics.exchange(peer.party, message):
+                return session.handle(peer, message, packet.body)
         except BaseException as error:
-            if isinstance(session, TrainingSession):
-                with contextlib.suppress(VeilBoostError):  # the disk may be the cause; the log has the error
-                    session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
+            with contextlib.suppress(VeilBoostError):  # the disk may be the cause; the log has the error
+                session.note_error(str(error) if isinstance(error, VeilBoostError) else logs.reason(error))
             raise
         finally:
             session.last_request = time.monotonic()  # work does not count as silence
@@ -200,7 +205,7 @@ class PartyHost:
             opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
             raise StaleSession("the session is unknown: it has ended, or this party was restarted") from None
-        context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks)
+        context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks, self.metrics)
         session = session_for(opening)(context, opening)
         if _trains(session):
             self.tidy()
@@ -258,14 +263,12 @@ class PartyHost:
             with contextlib.suppress(JobCancelled):
                 self._end_cancelled(session)
         for session in idle:
-            _LOG.info("%s is gone: its session ends", session.proposer)
             session.give_up()
 
     def _end_cancelled(self, session: Session) -> None:
         """End a job that the owner has cancelled. Raises what its driver is told."""
         if isinstance(session, TrainingSession):
             session.end()
-            _LOG.info("the job %s of %s was ended by its owner", session.job.name, session.proposer)
             refuse_ended(RunFolder(self.settings.runs / session.job.name), self.settings)
 
     def _works(self, key: bytes) -> bool:
@@ -303,21 +306,34 @@ class Daemon:
 
     def __init__(self, settings: PartySettings) -> None:
         self.settings = settings
-        self._hub = LinkHub(settings)
+        metrics = Metrics(settings)
+        self._hub = LinkHub(settings, metrics)
         self.identity = self._hub.identity
-        self.host = PartyHost(settings, self._reach)
+        self.host = PartyHost(settings, self._reach, metrics)
         self._stopping = threading.Event()
-        self._locks, self._lock = Locks(), settings.runs / ".daemon.lock"
+        self._locks, self._lock = Locks(), settings.runs / DAEMON_LOCK
         with keeping("the runs folder cannot be locked"):
             self._locks.take(self._lock, "the daemon")
         try:
             park_interrupted(settings)
-            self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet, link))
+            self.monitor = Monitor(settings, metrics)
+            try:
+                self._server = self._hub.serve(
+                    lambda link, peer: lambda packet: self.host.handle(peer, packet, link), self.monitor.ready
+                )
+            except BaseException:
+                self.monitor.close()
+                raise
         except BaseException:
             self._locks.release(self._lock)
             raise
         self.port = self._server.port
-        _LOG.info("%s listens on port %d", settings.name, self.port)
+        _LOG.info(
+            "party_started",
+            f"{settings.name} listens on port {self.port}",
+            release=__version__,
+            certificate=self.identity.fingerprint[:16],
+        )
         threading.Thread(target=self._keep_tidy, daemon=True).start()
         # `connect = "out"` in a party's own settings: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
@@ -325,8 +341,9 @@ class Daemon:
                 threading.Thread(target=self._dial_out, args=(name, peer.address), daemon=True).start()
 
     def stop(self) -> None:
-        _LOG.info("%s stops", self.settings.name)
+        _LOG.info("party_stopped", f"{self.settings.name} stops")
         self._stopping.set()
+        self.monitor.close()
         self._server.stop()
         self._hub.close()
         self.host.close()
@@ -341,20 +358,21 @@ class Daemon:
                 if time.monotonic() >= next_expiry:
                     next_expiry = time.monotonic() + EXPIRY_SECONDS
                     for name in expire(self.settings):
-                        _LOG.info("the job %s has expired: it can no longer be resumed", name)
+                        _LOG.info("job_expired", "the job can no longer be resumed", job=name)
             except Exception as error:  # the disk may be full; the daemon goes on, and tries again
-                _LOG.warning("housekeeping failed: %s", error if isinstance(error, VeilBoostError) else _reason(error))
+                _LOG.warning("internal_error", f"housekeeping failed: {logs.reason(error)}", error)
 
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial this party; the peer sends requests over it."""
-        pause = FIRST_PAUSE
+        pause, logged = FIRST_PAUSE, ""
         while not self._stopping.is_set():
             received = False
             try:
                 link, peer = self._hub.dial(name, address, self.settings.limits.connect_seconds, answers=True)
             except VeilBoostError as error:
-                if not isinstance(error, PeerUnreachable):
-                    _LOG.warning("%s does not answer %s: %s", self.settings.name, name, " ".join(str(error).split()))
+                if not isinstance(error, PeerUnreachable) and logged != str(error):
+                    _LOG.warning("peer_unreachable", logs.reason(error), error, peer=name)
+                    logged = str(error)
                 pause = min(2 * pause, LONGEST_PAUSE)
                 self._stopping.wait(pause)
                 continue

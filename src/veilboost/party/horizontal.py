@@ -131,6 +131,7 @@ class HorizontalSession(TrainingSession):
                 self._participant = self._begin(peer)
             return self._participant.introduce()
         elif self._helper is None:
+            self._log_accepted()
             self._helper = self.spec.roles[self.role](
                 HelperContext(
                     self.job.driver,
@@ -175,6 +176,13 @@ class HorizontalSession(TrainingSession):
 
     def _finished_share(self, trees: int) -> ModelShare | None:
         return None if self._participant is None else self._participant.share
+
+    def _finish(self, message: Finish) -> Done:
+        answer = super()._finish(message)
+        share = None if self._participant is None else self._participant.share
+        if message.completed and share is not None and share.skeleton is not None:
+            self._metrics.rounds.inc(len(share.skeleton.trees) // share.skeleton.trees_per_round)
+        return answer
 
     def give_up(self) -> None:
         if self._helper is not None:

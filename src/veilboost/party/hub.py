@@ -26,7 +26,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkLimits, LinkServer, TlsFiles, Welcome, dial
 from veilboost.wire.message import Catalogue
-from veilboost.wire.rpc import Caller, Link, Waiting
+from veilboost.wire.rpc import UNOBSERVED, Caller, Link, Observer, Waiting
 from veilboost.wire.transcript import Transcript
 
 Reach = Callable[[PartyName, float], Link]  # opens a link to another party within some seconds
@@ -124,9 +124,9 @@ def caller_to(
 class LinkHub:
     """Provides links to peers: the newest that the peer opened, or a dialled one."""
 
-    def __init__(self, settings: PartySettings) -> None:
+    def __init__(self, settings: PartySettings, observer: Observer = UNOBSERVED) -> None:
         self.identity = own_identity(settings)
-        self._settings = settings
+        self._settings, self._observer = settings, observer
         self._limits = LinkLimits(
             message_bytes=settings.limits.max_message_mb << 20,
             hello_seconds=settings.limits.connect_seconds,
@@ -138,8 +138,8 @@ class LinkHub:
         self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
 
-    def serve(self, welcome: Welcome) -> LinkServer:
-        """Listen, and pass the links of peers that the policy admits to `welcome`."""
+    def serve(self, welcome: Welcome, ready: Callable[[], bool] = lambda: True) -> LinkServer:
+        """Listen, and pass the links of peers that the policy admits to `welcome`. `ready`: for the health service."""
         return LinkServer(
             self._settings.listen,
             tls_files(self.identity),
@@ -147,6 +147,8 @@ class LinkHub:
             self._proof,
             welcome,
             self._limits,
+            ready,
+            self._observer,
         )
 
     def offer(self, party: PartyName, link: Link) -> None:
@@ -193,6 +195,7 @@ class LinkHub:
             server_name(party),
             self._limits,
             Greeting(party, hello, verify, max(seconds, 1.0)),
+            self._observer,
         )
         return link, found[0]
 

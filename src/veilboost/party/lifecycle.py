@@ -9,7 +9,6 @@ and its trees are removed, and it cannot be resumed.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -19,42 +18,17 @@ from veilboost.durable import Locks, keeping
 from veilboost.errors import DamagedState, FolderLocked, InvalidParameter, JobCancelled, NothingToResume, VeilBoostError
 from veilboost.party.coordinator import Connections
 from veilboost.party.job import read_job
-from veilboost.party.runs import JOB, RunFolder, list_runs
+from veilboost.party.runs import DAMAGED, ENDED, JOB, RESUMABLE, RUNNING, RunFolder, list_runs
 from veilboost.party.settings import PartySettings
 
-RUNNING = ("proposed", "aligning", "training")
-RESUMABLE = ("parked", "cancelled", "failed", "interrupted")
-ENDED = ("finished", "ended", "expired")
 DAY = 86_400.0
-
-
-def drives(run: RunFolder) -> bool:
-    """Whether this party drives the job."""
-    return "active" not in run.status
-
-
-def state_of(run: RunFolder) -> str:
-    """The state of a run. `interrupted`: this party drives the job, and its process was killed."""
-    status = run.status
-    state = str(status.get("state", "unknown"))
-    return "interrupted" if state in RUNNING and "pid" in status and not _lives(int(status["pid"])) else state
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def about(run: RunFolder, settings: PartySettings) -> dict[str, Any]:
     """A run's state, progress and error. `until`: when its driver can no longer resume it."""
-    status, state = run.status, state_of(run)
+    status, state = run.status, run.state
     updated = status.get("updated")
-    until = None if drives(run) or state not in RESUMABLE else float(updated or 0) + settings.policy.resume_days * DAY
+    until = None if run.drives or state not in RESUMABLE else float(updated or 0) + settings.policy.resume_days * DAY
     return {
         "job": run.path.name,
         "state": state,
@@ -82,7 +56,7 @@ def about_all(settings: PartySettings) -> list[dict[str, Any]]:
             return about(run, settings)
         except DamagedState as error:
             unknown = ("party", "role", "active", "rounds", "rows", "ids", "since", "updated", "until", "cancelling")
-            damaged = {"job": run.path.name, "state": "damaged", "error": str(error), **dict.fromkeys(unknown)}
+            damaged = {"job": run.path.name, "state": DAMAGED, "error": str(error), **dict.fromkeys(unknown)}
             return {**damaged, "folder": str(run.path), "files": []}
 
     return [told(run) for run in list_runs(settings.runs)]
@@ -103,8 +77,8 @@ def cancel(settings: PartySettings, name: str) -> Literal["stops", "told", "ende
     "ended": the owner of a table has ended the job.
     """
     run = RunFolder.open(settings.runs, name)
-    state = state_of(run)
-    if state in ENDED or (state == "cancelled" and drives(run)):
+    state = run.state
+    if state in ENDED or (state == "cancelled" and run.drives):
         raise InvalidParameter(f"the job {name} is already {state}", "nothing has to be cancelled")
     locks = Locks()
     try:
@@ -114,7 +88,7 @@ def cancel(settings: PartySettings, name: str) -> Literal["stops", "told", "ende
         run.cancel()
         return "stops"
     try:
-        if not drives(run):
+        if not run.drives:
             end(run, "ended")
             return "ended"
         if state != "failed":
@@ -162,18 +136,20 @@ def refuse_ended(run: RunFolder, settings: PartySettings) -> None:
         )
 
 
-def park(run: RunFolder, session: str) -> None:
-    """The driver of a running job is gone, or this party stops: the job can be resumed."""
+def park(run: RunFolder, session: str) -> bool:
+    """The driver of a running job is gone, or this party stops: the job can be resumed. Whether this session ran it."""
     status = run.status
-    if status.get("session") == session and status.get("state") in RUNNING:
+    running = status.get("session") == session and status.get("state") in RUNNING
+    if running:
         run.note(state="parked")
+    return running
 
 
 def park_interrupted(settings: PartySettings) -> None:
     """Park the jobs in which this party answered when its process was killed."""
     for run in list_runs(settings.runs):
         with suppress(VeilBoostError):  # a damaged run stays as it is
-            if not drives(run):
+            if not run.drives:
                 park(run, str(run.status.get("session")))
 
 
@@ -182,7 +158,7 @@ def expire(settings: PartySettings) -> list[str]:
     expired: list[str] = []
     for run in list_runs(settings.runs):
         with suppress(VeilBoostError):
-            if not drives(run) and run.status.get("state") in RESUMABLE:
+            if not run.drives and run.status.get("state") in RESUMABLE:
                 try:
                     refuse_ended(run, settings)
                 except NothingToResume:

@@ -163,6 +163,25 @@ class OpenService(Message):
     csp: str
 
 
+@dataclass(frozen=True)
+class Ping(Message):
+    """Any party to any daemon that admits it: are you there?"""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+
+
+@dataclass(frozen=True)
+class Pong(Message):
+    """The answer to a ping. `clock`: seconds since 1970."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("its release, and its clock in whole seconds", role)
+        for role in ("active", "passive", "authority", "csp", "server", "participant", "comparer")
+    )
+    release: str
+    clock: int
+
+
 CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Propose,
     ProposePrediction,
@@ -175,5 +194,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Checkpoint,
     CheckpointStored,
     Finish,
+    Ping,
+    Pong,
     Done,
 )

@@ -39,6 +39,7 @@ from veilboost.errors import (
 from veilboost.infer.joint import PredictionResponder, predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.scores import ModelInfo
+from veilboost.logs import EventLogger
 from veilboost.model.joined import join
 from veilboost.model.share import ColumnInfo, Skeleton
 from veilboost.party.batches import SALT_BYTES, PassiveBatches, drive_alignment, requested_batches
@@ -261,13 +262,14 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
 
 
 _COUNTING = threading.Lock()
+_LOG = EventLogger(__name__)
 
 
 class PredictionSession(Session):
     """A passive party's session of a joint prediction: policy check, alignment, answers."""
 
     def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
-        super().__init__(context)
+        super().__init__(context, run_name(proposal.run))
         settings = context.settings
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
@@ -285,6 +287,7 @@ class PredictionSession(Session):
         self._only_proposer(peer)
         if isinstance(message, ProposePrediction):
             spend_predictions(self.settings, peer, self._rows)
+            _LOG.info("prediction_accepted", f"predicts {self._rows} rows", rows=self._rows)
             return Accepted(__version__, aligned=False, batches=requested_batches(self.settings))
         if isinstance(message, BeginAlignment):
             return self._begin_alignment(message)
@@ -295,12 +298,17 @@ class PredictionSession(Session):
             return self._end_alignment(message)
         if isinstance(message, Finish):
             self.over = True
+            if message.completed:
+                self._count_predicted(self._rows)
             return Done()
         if self._responder is not None:
             return self._responder.handle(message)
         if self._batches is not None:
             return self._batches.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came too early")
+
+    def note_error(self, reason: str) -> None:
+        self._run.note(error=reason)
 
     def _begin_alignment(self, message: BeginAlignment) -> Done:
         if self._batches is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +35,12 @@ from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
+
+
+RUNNING = ("proposed", "aligning", "training")
+RESUMABLE = ("parked", "cancelled", "failed", "interrupted")
+ENDED = ("finished", "ended", "expired")
+DAMAGED = "damaged"
 
 
 class RunFolder:
@@ -111,6 +118,18 @@ class RunFolder:
         if not isinstance(found, dict):
             raise DamagedState(f"{file} is not a status")
         return cast(dict[str, Any], found)
+
+    @property
+    def state(self) -> str:
+        """The state of the run. `interrupted`: this party drives the job, and its process was killed."""
+        status = self.status
+        state = str(status.get("state", "proposed"))
+        return "interrupted" if state in RUNNING and "pid" in status and not _lives(int(status["pid"])) else state
+
+    @property
+    def drives(self) -> bool:
+        """Whether this party drives the job: the others note who does."""
+        return "active" not in self.status
 
     def note(self, **changes: Any) -> None:
         """Update the status; other entries stay."""
@@ -286,6 +305,16 @@ class RunFolder:
     def _write(self, name: str, content: bytes) -> None:
         with keeping(f"{name} cannot be written"):
             durable.replace_file(self.path / name, content)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _other_rows() -> NothingToResume:

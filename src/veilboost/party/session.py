@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from veilboost import logs
 from veilboost.config import TrainingConfig
 from veilboost.durable import Locks, keeping
 from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, TableBusy, UnexpectedMessage
@@ -17,6 +18,7 @@ from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
 from veilboost.party.lifecycle import end, park
 from veilboost.party.messages import Finish, Propose
+from veilboost.party.metrics import Metrics
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.cost import TABLE_ROW, VALUE, PlannedJob
@@ -27,17 +29,18 @@ from veilboost.wire.message import Catalogue, Done, Message, encode
 from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
-_LOG = logging.getLogger(__name__)
+_LOG = logs.EventLogger(__name__)
 
 
 class SessionContext(NamedTuple):
-    """The input of a session: the owner's settings, connections to other parties, its id, the opening peer, locks."""
+    """The input of a session: the owner's settings, connections, its id, the opening peer, locks, metrics."""
 
     settings: PartySettings
     reach: Reach
     session: bytes
     peer: PeerIdentity
     locks: Locks
+    metrics: Metrics
 
 
 class Session(ABC):
@@ -45,8 +48,11 @@ class Session(ABC):
 
     catalogue: Catalogue
 
-    def __init__(self, context: SessionContext) -> None:
-        self.settings, self._reach, self._session, peer, self._locks = context
+    def __init__(self, context: SessionContext, job: str | None = None) -> None:
+        """`job`: the name of the job or model that it concerns."""
+        self.settings, self._reach, self._session, peer, self._locks, self._metrics = context
+        self.concerns: Mapping[str, str] = {} if job is None else {"job": job}
+        logs.bind(**self.concerns)
         self.proposer = peer.party
         self.last_request = time.monotonic()
         self.last_link = 0.0  # when the proposer was last seen to have a link open
@@ -82,6 +88,13 @@ class Session(ABC):
     @abstractmethod
     def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
 
+    def note_error(self, reason: str) -> None:  # noqa: B027 - some have no run
+        """Record why a request failed where its owner finds it: the peer receives little, and the log no data."""
+
+    def _count_predicted(self, rows: int) -> None:
+        _LOG.info("prediction_answered", f"predicted {rows} rows", rows=rows)
+        self._metrics.predicted_rows.inc(rows)
+
     def _only_proposer(self, peer: PeerIdentity) -> None:
         if peer.party != self.proposer:
             raise UnexpectedMessage(f"{peer.party} does not drive this session")
@@ -110,8 +123,11 @@ class TrainingSession(Session):
     """One training job at a party that answers. Subclasses implement vertical and horizontal jobs."""
 
     def __init__(self, context: SessionContext, job: Job, proposal: Propose) -> None:
-        super().__init__(context)
+        super().__init__(context, job.name)
         settings, peer = context.settings, context.peer
+        (_LOG.debug if proposal.dry_run else _LOG.info)(
+            "job_proposed", f"a job of the protocol {job.protocol}{', as a dry run' if proposal.dry_run else ''}"
+        )
         self.job = job
         self.spec = job.spec
         self.dry_run = proposal.dry_run
@@ -165,7 +181,6 @@ class TrainingSession(Session):
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
     def note_error(self, reason: str) -> None:
-        """Record a failed request. The peer receives little; the owner finds the full reason in the run's status."""
         self._failed = True
         if self._run is not None:
             self._run.note(error=reason)
@@ -214,7 +229,7 @@ class TrainingSession(Session):
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
         run.claim()
-        _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
+        self._log_accepted()
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
         self._transcript = run.transcript(self.settings.name, self.job.record)
@@ -223,6 +238,13 @@ class TrainingSession(Session):
     def _begin_run(self, run: RunFolder, key: bytes | None, **noted: Any) -> None:
         """A new job begins: what an earlier attempt left is removed. `key`: for a job that may resume."""
         run.begin(self._proposal.job, key, **self._about, **noted)
+        _LOG.info("job_begun", "all parties have accepted")
+
+    def _log_accepted(self) -> None:
+        _LOG.info("job_resumed" if self._proposal.resume else "job_accepted", f"takes part as {self.role}")
+
+    def _log_end(self, state: str) -> None:
+        (_LOG.warning if state == "failed" else _LOG.info)(f"job_{state}", f"the job has ended: {state}")
 
     @property
     def _about(self) -> dict[str, Any]:
@@ -236,7 +258,12 @@ class TrainingSession(Session):
     def end(self) -> None:
         """End the job for good, because the owner asked for it."""
         end(self._folder, "ended")
+        self._log_stop("job_ended", "the owner ended the job")
         self.give_up()
+
+    def _log_stop(self, event: str, text: str) -> None:
+        """Log an end that no request of a peer brought about."""
+        _LOG.info(event, text, job=self.job.name, peer=self.proposer, session=self._session.hex()[:8])
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:
@@ -249,7 +276,9 @@ class TrainingSession(Session):
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
             self._booking.close(None if self._new else self._run)
-            _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
+            self._log_end(str(self._run.status.get("state")))
+        else:
+            self._log_end("finished" if message.completed else "cancelled")
         self.over = True
         return Done()
 
@@ -270,8 +299,8 @@ class TrainingSession(Session):
         try:
             if self.uses_table and not self.dry_run and not self.over:
                 self._booking.close(None if self._new else self._run)
-                if self._run is not None:
-                    park(self._run, self._session.hex())
+                if self._run is not None and park(self._run, self._session.hex()):
+                    self._log_stop("job_parked", "the session ended without its driver")
         finally:
             if self._locked:
                 self._locks.release(self._folder.lock)

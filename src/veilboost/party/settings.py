@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from veilboost import logs
 from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
@@ -165,6 +167,24 @@ class Limits(Section):
 
 
 @dataclass(frozen=True)
+class LoggingSettings(Section):
+    """What this party logs on stderr, and in which format."""
+
+    level: str | None = param(
+        None,
+        "least severe records to log; unset: info for party serve and serve, warning for train and predict, which show "
+        "their progress",
+        choices=logs.LEVELS,
+        example='"info"',
+    )
+    format: str = param("text", "text, or one JSON object per line", choices=logs.FORMATS)
+
+    def to_stderr(self, default: str = "info") -> AbstractContextManager[None]:
+        """Log to stderr within a block, at the level of the settings or else this one."""
+        return logs.logging_to_stderr(self.level or default, self.format)
+
+
+@dataclass(frozen=True)
 class PartySettings(Section):
     """The settings of a party and its daemon."""
 
@@ -184,6 +204,12 @@ class PartySettings(Section):
         "file of the privacy ledger, shared by all jobs on this table; unset: ledger.sqlite in the runs folder",
         example='"ledger.sqlite"',
     )
+    metrics: str | None = param(
+        None,
+        "address of Prometheus metrics and health checks, without TLS: let only your own network reach it; unset: none",
+        form="address",
+        example='"127.0.0.1:9464"',
+    )
     n_jobs: int = param(0, "number of threads; 0: one per core", low=0, high=1024)
     engine: str = param(
         "local",
@@ -193,6 +219,7 @@ class PartySettings(Section):
     workers: int | None = param(None, "number of workers of the engine ray; unset: one per core", low=1, high=100_000)
     peers: Mapping[PartyName, PeerSettings] = param(dict, "Connections to the other parties.", keys="party")
     limits: Limits = param(Limits, "Limits on the requests of peers, and timeouts for their answers.")
+    logging: LoggingSettings = param(LoggingSettings, "What this party logs on stderr, and in which format.")
     policy: Policy = param(Policy, "What the owner allows. Any other job is refused before data are read.")
 
     def __post_init__(self) -> None:

@@ -294,6 +294,8 @@ class VerticalSession(TrainingSession):
         if self._helper is not None and not (drives and isinstance(message, Propose | Finish)):
             answer = self._helper.handle(peer.party, message, drives)
             self.over = self._helper.over
+            if self.over:
+                self._log_end("finished")
             return answer
         self._only_proposer(peer)
         if isinstance(message, Propose):
@@ -326,6 +328,7 @@ class VerticalSession(TrainingSession):
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
+            self._log_accepted()
             return Accepted(__version__, aligned=False)
         batches, folder = requested_batches(self.settings), self._folder
         if folder.exists and folder.status.get("active") != self.job.driver:
@@ -431,6 +434,7 @@ class VerticalSession(TrainingSession):
             share, randomness = self._training.share(), self._booking.randomness
             digest = self._run.checkpoints.save(share, message.trees, randomness)
             self._transcript.flush()
+        self._metrics.rounds.inc()
         return CheckpointStored(digest)
 
     def _resume(self, message: ResumeTraining) -> Message:

@@ -21,11 +21,13 @@ from typing import Any, Literal
 
 from veilboost.durable import replace_file
 from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
+from veilboost.logs import EventLogger
 from veilboost.privacy.accountant import compose
-from veilboost.privacy.event import Adjacency, Event, ExactRelease, assignments_of, event_from_dict
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, Pure, assignments_of, event_from_dict
 
 Entry = Literal["spent", "reserved", "closed"]
 FIRST = "0" * 64  # the hash before the first row
+_LOG = EventLogger(__name__)
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another job's transaction
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL,
@@ -127,16 +129,21 @@ class Ledger:
 
     def append(self, job: str, *events: Event) -> bool:
         """Book releases; False if this job has already booked the same events (a retry), which costs nothing."""
-        new = False
+        new: list[Event] = []
         with self._writing() as connection:
-            for body in [event.canonical() for event in events]:
+            for event in events:
+                body = event.canonical()
                 found = connection.execute(
                     "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, body)
                 ).fetchone()
                 if found is None:
                     self._add(connection, job, "spent", body)
-                    new = True
-        return new
+                    new.append(event)
+        for event in new:
+            cost = {"epsilon": event.epsilon} if isinstance(event, Pure) else {}
+            about = {"kind": event.kind, "receiver": event.adversary, "releases": event.count, **cost}
+            _LOG.info("ledger_spent", f"booked {event.release}", entry=job, **about)
+        return bool(new)
 
     def reserve(self, job: str, epsilon: float, delta: float, approve: Callable[[], None]) -> int:
         """Reserve epsilon for a job that is about to start, unless `approve` raises.
@@ -150,7 +157,9 @@ class Ledger:
             approve()
             # JSON has no infinity; `float` also reads text.
             body = json.dumps({"epsilon": str(float(epsilon)), "delta": delta})
-            return self._add(connection, job, "reserved", body)
+            number = self._add(connection, job, "reserved", body)
+        _LOG.info("ledger_reserved", f"reserved epsilon {epsilon:g}", entry=job, epsilon=epsilon, delta=delta)
+        return number
 
     def close(self, job: str, reservation: int | None = None) -> None:
         """Close a job: from now on its releases count, not its reservation.
@@ -162,8 +171,11 @@ class Ledger:
                 "SELECT number, entry FROM ledger WHERE job = ? AND entry != 'spent' ORDER BY number DESC LIMIT 1",
                 (job,),
             ).fetchone()
-            if last is not None and last[1] == "reserved" and reservation in (None, last[0]):
+            closes = last is not None and last[1] == "reserved" and reservation in (None, last[0])
+            if closes:
                 self._add(connection, job, "closed", "{}")
+        if closes:
+            _LOG.info("ledger_closed", "the releases of the job count from now on", entry=job)
 
     def _add(self, connection: sqlite3.Connection, job: str, entry: Entry, body: str) -> int:
         last = connection.execute(_LAST).fetchone()

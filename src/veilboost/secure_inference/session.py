@@ -8,7 +8,7 @@ from collections import defaultdict
 from veilboost import __version__
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import read_job
+from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import Accepted, Finish, OpenService
 from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.predicting import spend_predictions
@@ -40,7 +40,7 @@ class ServiceSession(Session):
     catalogue = CATALOGUE
 
     def __init__(self, context: SessionContext, opening: OpenService) -> None:
-        super().__init__(context)
+        super().__init__(context, run_name(opening.run))
         self._opening = opening
         self._folder = ServiceFolder(self.settings.runs, opening.run)
 
@@ -107,7 +107,9 @@ class ServiceSession(Session):
 
     def _as_active(self, peer: PeerIdentity, message: messages.SecureQuery) -> messages.SecureScores:
         spend_predictions(self.settings, peer, len(message.rows))
-        return messages.SecureScores(self._model().predict(message))
+        scores = messages.SecureScores(self._model().predict(message))
+        self._count_predicted(len(message.rows))
+        return scores
 
     # --- loaded models and services ---------------------------------------------------------------------
 

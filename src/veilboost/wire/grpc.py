@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import queue
 import threading
@@ -13,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
 # gRPC reads this on import and would log every failed handshake; VeilBoost's own errors report them.
@@ -30,11 +30,14 @@ from veilboost.errors import (
     VeilBoostError,
     WireError,
 )
+from veilboost.logs import EventLogger, reason
 from veilboost.types import PartyName
 from veilboost.wire.rpc import (
     NO_SESSION,
+    UNOBSERVED,
     IdleTimeout,
     Kind,
+    Observer,
     Packet,
     Transit,
     answers,
@@ -44,6 +47,7 @@ from veilboost.wire.rpc import (
     from_chunks,
     to_chunks,
 )
+from veilboost.wire.transcript import Direction
 
 # --- the one protobuf message of veilboost.proto, encoded by hand: no protobuf version has to match between parties --
 
@@ -106,8 +110,13 @@ class LinkLimits:
 class StreamLink:
     """Packets over a pair of chunk streams: gRPC sends `outgoing` and receives `incoming`."""
 
-    def __init__(self, limits: LinkLimits, transit: Transit | None = None) -> None:
-        self._limits, self._transit = limits, transit
+    def __init__(
+        self,
+        limits: LinkLimits,
+        transit: Transit | None = None,
+        count: Callable[[Direction, int], None] = lambda direction, size: None,
+    ) -> None:
+        self._limits, self._transit, self._count = limits, transit, count
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(_WAITING)
         self._closed = False
@@ -163,17 +172,21 @@ class StreamLink:
         """The chunks of a packet to send. If the peer does not read them in time, the link is closed."""
         with self._bounded():
             yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
+        self._count("sent", packet.size)
 
     def receive(self) -> Packet | None:
         """The next packet, or None when the peer closed the link. Raises `PeerUnreachable` if the stream broke."""
         try:
-            return next(self._packets, None)
+            packet = next(self._packets, None)
         except grpc.RpcError as error:
             if self._closed:
                 return None
             if _code(error) is grpc.StatusCode.PERMISSION_DENIED:  # retrying would not help
                 raise PeerRefused(_reason(error)) from None
             raise PeerUnreachable(_reason(error)) from None
+        if packet is not None:
+            self._count("received", packet.size)
+        return packet
 
     def finish(self) -> None:
         """Deliver what was sent, then end the stream."""
@@ -207,6 +220,8 @@ def _reason(error: grpc.RpcError) -> str:
 
 
 SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"
+HEALTH = "grpc.health.v1.Health"
+_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"  # field 1, an enum
 
 
 def _options(limits: LinkLimits) -> tuple[tuple[str, int], ...]:
@@ -260,9 +275,16 @@ def _close_channels() -> None:
         channel.close()
 
 
-def dial(address: str, tls: TlsFiles, server_name: str, limits: LinkLimits, greeting: Greeting) -> StreamLink:
+def dial(
+    address: str,
+    tls: TlsFiles,
+    server_name: str,
+    limits: LinkLimits,
+    greeting: Greeting,
+    observer: Observer = UNOBSERVED,
+) -> StreamLink:
     """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
-    link = StreamLink(limits)
+    link = StreamLink(limits, count=partial(observer.packet, greeting.peer))
 
     def begin() -> tuple[Any, Any]:
         channel: Any = grpc.secure_channel(
@@ -313,7 +335,7 @@ def _closing_after(seconds: float, link: StreamLink) -> Generator[None]:
         timeout.close()
 
 
-_LOG = logging.getLogger(__name__)
+_LOG = EventLogger(__name__)
 SPARE_LINKS = 8  # for peers that are about to be refused
 MAX_CONNECTIONS = 16_384  # TCP connections, most of which no party with a certificate needs
 
@@ -330,6 +352,11 @@ Prove = Callable[[bytes, Any], bytes]  # a hello and the admitted peer -> the pr
 Handle = Callable[[Packet], Packet]
 Welcome = Callable[[StreamLink, Any], Handle | None]
 """Called with a peer's link: returns the handler of its requests, or None to keep the link and send requests itself."""
+
+
+def _certificate(context: Any) -> bytes:
+    """The certificate of the peer of a call, as PEM; TLS has verified its issuer."""
+    return (context.auth_context().get("x509_pem_cert") or [b""])[0]
 
 
 def most_connections() -> int:
@@ -359,9 +386,19 @@ class LinkServer:
     """Listens with mutual TLS; the handshake rejects peers without a certificate of the authority."""
 
     def __init__(
-        self, address: str, tls: TlsFiles, admit: Admit, prove: Prove, welcome: Welcome, limits: LinkLimits
+        self,
+        address: str,
+        tls: TlsFiles,
+        admit: Admit,
+        prove: Prove,
+        welcome: Welcome,
+        limits: LinkLimits,
+        ready: Callable[[], bool] = lambda: True,
+        observer: Observer = UNOBSERVED,
     ) -> None:
+        """`ready` is what the health service reports."""
         self._admit, self._prove, self._welcome, self._limits = admit, prove, welcome, limits
+        self._ready, self._observer = ready, observer
         self._accounts: dict[PartyName, _Account] = {}
         self._lock = threading.Lock()
         every = limits.links * limits.peers + SPARE_LINKS
@@ -378,7 +415,13 @@ class LinkServer:
             maximum_concurrent_rpcs=every,
         )
         opened = cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Open": opened}),))
+        checked = cast(Any, grpc).unary_unary_rpc_method_handler(self._check_health)
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(SERVICE, {"Open": opened}),
+                grpc.method_handlers_generic_handler(HEALTH, {"Check": checked}),
+            )
+        )
         credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
         try:
             self.port = self._server.add_secure_port(address, credentials)
@@ -389,19 +432,33 @@ class LinkServer:
     def stop(self) -> None:
         self._server.stop(grace=0.2).wait()
 
-    def _open(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        certificates = context.auth_context().get("x509_pem_cert") or [b""]
+    def _check_health(self, request: bytes, context: Any) -> bytes:
+        """`grpc.health.v1.Health/Check`, for peers that are admitted. The request is a service name in field 1."""
         try:
-            peer = self._admit(certificates[0])
+            self._admit(_certificate(context))
+        except Exception as error:
+            self._refuse(error, context)
+        if request not in (b"", b"\x0a" + bytes([len(SERVICE)]) + SERVICE.encode()):
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
+        return _SERVING if self._ready() else _NOT_SERVING
+
+    def _refuse(self, error: Exception, context: Any) -> None:
+        """Abort the call. gRPC would send the text of an uncaught exception."""
+        coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer raised {type(error).__name__}")
+        _LOG.warning("peer_refused", f"refused a connection from {context.peer()}: {reason(coded)}", coded)
+        self._observer.refused(coded.code)
+        full = isinstance(coded, LimitReached)
+        status = grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.PERMISSION_DENIED
+        context.abort(status, failure_text(coded))
+
+    def _open(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        try:
+            peer = self._admit(_certificate(context))
             account = self._enter(peer.party)
-        except Exception as error:  # gRPC would send the text of an uncaught exception
-            coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer raised {type(error).__name__}")
-            _LOG.warning("refused a connection: %s", " ".join(str(coded).split()))
-            full = isinstance(coded, LimitReached)
-            status = grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.PERMISSION_DENIED
-            context.abort(status, failure_text(coded))
+        except Exception as error:
+            self._refuse(error, context)
             return
-        link = StreamLink(self._limits, account.transit)
+        link = StreamLink(self._limits, account.transit, partial(self._observer.packet, peer.party))
         link.attach(incoming, context.cancel)
         try:  # until the thread is free, which may be later than the end of the call
             context.add_callback(link.close)
@@ -427,6 +484,7 @@ class LinkServer:
         yield from link.chunks_of(first)
         if first.kind is not Kind.PROOF:
             return
+        _LOG.debug("peer_connected", "admitted a link", peer=peer.party)
         handle = self._welcome(link, peer)
         if handle is None:
             yield from link.outgoing()
@@ -447,5 +505,6 @@ class LinkServer:
         except PeerUnreachable:
             return None
         except WireError as error:
-            _LOG.warning("refused a link of %s: %s", peer.party, " ".join(str(error).split()))
+            _LOG.warning("peer_refused", f"refused a link: {reason(error)}", error, peer=peer.party)
+            self._observer.refused(error.code)
             return Packet(Kind.FAILURE, NO_SESSION, 0, failure_body(error))

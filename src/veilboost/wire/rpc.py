@@ -40,7 +40,7 @@ from veilboost.errors import (
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Catalogue, Message, decode, encode
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Direction, Transcript
 
 MAGIC = b"VBPK"
 VERSION = 5
@@ -66,6 +66,11 @@ class Packet:
     number: int
     body: bytes
     digest: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes in transit, without those of gRPC and TLS."""
+        return ENVELOPE_SIZE + len(self.body) + DIGEST_SIZE
 
     def envelope(self) -> bytes:
         return _ENVELOPE.pack(MAGIC, VERSION, self.kind, self.session, self.number)
@@ -101,6 +106,16 @@ class Link(Protocol):
         """Deliver what was sent, then end the link."""
 
     def close(self) -> None: ...
+
+
+class Observer:
+    """Is told what happens on links. This one ignores it."""
+
+    def packet(self, peer: PartyName, direction: Direction, size: int) -> None: ...
+    def refused(self, code: str) -> None: ...
+
+
+UNOBSERVED = Observer()
 
 
 def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:

@@ -65,7 +65,7 @@ def test_a_daemon_says_whose_users_it_serves(town, capsys):
         settings = load_party(town.folder / f"{name}.toml")
         if not data:
             settings = dataclasses.replace(settings, data=None)
-        daemon = SimpleNamespace(port=1, identity=own_identity(settings))
+        daemon = SimpleNamespace(port=1, identity=own_identity(settings), monitor=SimpleNamespace(address=None))
         _tell(daemon, settings, as_json=False)
         said = capsys.readouterr().out
         assert (words in said) if words else ("serve users" not in said and "authority" not in said)
