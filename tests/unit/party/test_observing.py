@@ -470,7 +470,7 @@ def test_the_holder_of_a_lock(tmp_path: Path) -> None:
     assert holder(lock) is None
     lock.write_text(str(2**22 + 1))
     assert holder(lock) is None
-    Locks().take(lock)
+    Locks().take(lock, "testing")
 
 
 # --- documentation ----------------------------------------------------------------------------------------
