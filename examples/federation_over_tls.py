@@ -45,7 +45,7 @@ def main() -> None:
             (folder / "bank" / "credit.toml").write_text(JOB.format(address=address))
             federation = Federation(folder / "bank" / "credit.toml", folder / "bank" / "bank.toml")
             # None means that the party's policy accepts the job. Nothing is read or spent before that.
-            print("check:", federation.check())
+            print("check:", federation.check().errors)
             done = federation.train(progress=False)
             print(f"trained {done.rounds} trees on {done.rows} common customers in {done.seconds:.1f} s")
             print(f"{done.metric} on the validation rows: {done.validation:.4f}")

@@ -183,7 +183,7 @@ class PartyHost:
             raise StaleSession("the session is unknown: it has ended, or this party was restarted") from None
         context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks)
         session = session_for(opening)(context, opening)
-        if _trains(session):
+        if isinstance(session, TrainingSession) and session.uses_table:  # a dry run must find the same
             for key, other in list(self._sessions.items()):
                 if not _trains(other):
                     continue

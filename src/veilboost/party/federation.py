@@ -18,6 +18,7 @@ from rich.text import Text
 
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import UnreadableFile
+from veilboost.party.checks import Readiness
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.horizontal import HorizontalCoordinator
 from veilboost.party.job import Job, load_job
@@ -131,8 +132,8 @@ class Federation:
 
     >>> from veilboost import Federation
     >>> federation = Federation("job.toml", "bank.toml")  # doctest: +SKIP
-    >>> federation.check()  # doctest: +SKIP
-    {'shop': None, 'telecom': None}
+    >>> federation.check().errors  # doctest: +SKIP
+    {'bank': None, 'shop': None, 'telecom': None}
     >>> federation.train().rounds  # doctest: +SKIP
     60
     >>> federation.predict("new_customers.csv").scores  # doctest: +SKIP
@@ -151,13 +152,15 @@ class Federation:
         """The run folder of the job at this party. Raises `UnknownRun` before the first start."""
         return RunFolder.open(self.party.runs, self.job.name)
 
-    def check(self) -> dict[PartyName, str | None]:
-        """Ask every other party whether it would take part. Spends no privacy budget and stores nothing.
+    def check(self) -> Readiness:
+        """Check at every party whether training could start. Spends no privacy budget and stores nothing.
+
+        Every party reads and checks its own table, as training does. Rows that PSI will find are not known before.
 
         Returns
         -------
-        dict of party name to str or None
-            None for a party that would take part, otherwise its reason for refusing.
+        Readiness
+            The findings by party and check: `ready`, `errors` and `parties`.
         """
         with coordinate(self.party, self.job) as coordinator:
             return coordinator.check()

@@ -13,7 +13,7 @@ from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 @dataclass(frozen=True)
 class Propose(Message):
-    """Driving party to every other: a job, as TOML. `dry_run`: only report whether the policy allows the job.
+    """Driving party to every other: a job, as TOML. `dry_run`: only check it; the answer is `Checked`.
 
     `resume`: the job was interrupted; continue from the run folder.
     """
@@ -45,6 +45,38 @@ class Accepted(Message):
     batches: int = 1
     trees: Annotated[Int32Array, ArraySpec("int32", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked(Message):
+    """Other party to driving party, after a dry run: for each check the code of its error and the public text of it.
+
+    Both are empty if the check passed. `clock` is its time, in seconds since 1970, and `days` those until its
+    certificate expires. `batches` as in `Accepted`. `introduction`: that of a participant, encoded.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *(
+            Reveals(what, role)
+            for role in ("active", "server")
+            for what in (
+                "which checks of the job it passes (policy, run folder, table, label, disk), and its errors' codes",
+                "its clock, and when its certificate expires",
+            )
+        ),
+        Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
+        Reveals("the introduction that it sends when it joins the job", "server"),
+    )
+    release: str
+    checks: tuple[str, ...]
+    codes: tuple[str, ...]
+    texts: tuple[str, ...]
+    clock: float
+    days: int
+    batches: int = 1
+    introduction: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(
+        default_factory=lambda: np.empty(0, dtype=np.uint8)
+    )
 
 
 @dataclass(frozen=True)
@@ -169,6 +201,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     PrepareAlignment,
     OpenService,
     Accepted,
+    Checked,
     BeginAlignment,
     NextBatch,
     EndAlignment,

@@ -7,15 +7,17 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+from veilboost import __version__
 from veilboost.config import TrainingConfig
 from veilboost.durable import Locks, keeping
 from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
-from veilboost.party.hub import Reach, caller_to
+from veilboost.party.checks import Checks, check_space, days_left
+from veilboost.party.hub import Reach, caller_to, own_identity
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
-from veilboost.party.messages import Finish, Propose
+from veilboost.party.messages import Checked, Finish, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
@@ -100,6 +102,7 @@ class TrainingSession(Session):
         self.dry_run = proposal.dry_run
         self._proposal = proposal
         self._run: RunFolder | None = None
+        self._rows = 0  # of the table, once it is read
         self._locked = self._new = False  # `_new`: accepted, but what an earlier attempt left is still there
         self._failed = False
         self._check_place(peer)
@@ -146,6 +149,38 @@ class TrainingSession(Session):
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
         request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
+
+    def _checked(self, peer: PeerIdentity) -> Checked:
+        """Make the checks of a dry run, by the functions that training uses. Nothing is stored or spent."""
+        checks, about = Checks(self.settings.name, self.job.name), dict[str, Any]()
+        checks.passes("policy", lambda: self._decide(peer))
+        checks.passes("certificate", lambda: own_identity(self.settings))
+        if checks.passes("run", self._check_run) and self.uses_table:
+            about = self._check_table(peer, checks)
+        checks.passes("disk", lambda: check_space(self.settings.runs, self._rows))
+        days = 0 if checks.errors["certificate"] else days_left(own_identity(self.settings).not_after)
+        return checks.answer(__version__, days, **about)
+
+    def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
+        """Read the table and check what depends on it. Returns fields of the answer."""
+        raise NotImplementedError
+
+    def _check_run(self) -> None:
+        """Refuse a new job if the run folder is finished, of another driver, or in use by another process."""
+        self._refuse_other_driver()
+        if self.uses_table:
+            self._refuse_finished()
+        with keeping("the run folder cannot be locked"):
+            self._locks.take(self._folder.lock)
+        self._locks.release(self._folder.lock)
+
+    def _refuse_other_driver(self) -> None:
+        if self._folder.exists and self._folder.status.get("active") != self.job.driver:
+            raise JobExists(
+                f"{self.settings.name} has a run {self.job.name!r} of another driver",
+                "change name in the job file",
+                public="the party already has a run with this name; change name in the job file",
+            )
 
     def note_error(self, reason: str) -> None:
         """Record a failed request. The peer receives little; the owner finds the full reason in the run's status."""

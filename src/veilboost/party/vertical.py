@@ -5,16 +5,17 @@ Rows are aligned, then trees are trained with checkpoints.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from veilboost import __version__
 from veilboost.align.api import HelperContext, alignment_named
 from veilboost.boost.booster import Progress
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.durable import keeping
 from veilboost.engine.api import lasting_engine
@@ -23,7 +24,6 @@ from veilboost.engine.tables import table_digest, taken
 from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
-    JobExists,
     MissingLabel,
     NothingToResume,
     StaleSession,
@@ -42,6 +42,7 @@ from veilboost.party.batches import (
     requested_batches,
 )
 from veilboost.party.booking import Booking, training_request, with_own_delta
+from veilboost.party.checks import Checks, check_space
 from veilboost.party.coordinator import Coordinator, Watch, without_addresses
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
@@ -49,6 +50,7 @@ from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
     BeginAlignment,
+    Checked,
     Checkpoint,
     CheckpointStored,
     EndAlignment,
@@ -89,24 +91,56 @@ class VerticalCoordinator(Coordinator):
             self._booking = Booking.of_run(settings, job.name, resume=True)
         except DamagedState:  # the job can begin anew
             self._booking = Booking(settings, job.name)
-        _own_policy(settings, job, self._booking.consider)
+        if settings.name != job.driver:
+            raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts it")
+        self._table: PartyTable | None = None
         super().__init__(settings, job, watch)
+
+    @property
+    def _own_table(self) -> PartyTable:
+        if self._table is None:
+            raise RuntimeError("the table is not read yet")
+        return self._table
 
     @property
     def others(self) -> tuple[PartyName, ...]:
         return who_answers(self.job)
 
-    def _prepare(self, resume: bool | None) -> None:
-        """Read this party's table and resolve the parameters that depend on its labels, before the job is proposed."""
+    def _ask_policy(self) -> None:
+        rows = None if self._table is None else _known_rows(self.settings, self.job, self._table)
+        _own_policy(self.settings, self.job, self._booking.consider, rows)
+
+    def _read(self) -> int:
         self.watch.stage("reading the table")
         if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
         self._table = open_table(self.settings)
-        job = resolve(self.spec, self.job.training, self._table, engine=self.settings.engine, classes=self._classes)
+        return self._table.rows
+
+    def _settle(self) -> None:
+        job = resolve(self.spec, self.job.training, self._own_table, engine=self.settings.engine, classes=self._classes)
         self.job = replace(self.job, training=job.config)
-        if resume is not None:
-            self._booking = Booking.of_run(self.settings, self.job.name, resume)
-            _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
+
+    def _reserve(self, resume: bool) -> None:
+        self._booking = Booking.of_run(self.settings, self.job.name, resume)
+        _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
+
+    def _match(
+        self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
+    ) -> dict[PartyName, VeilBoostError | None]:
+        """Compare tables that are aligned already, by the messages of training. PSI runs only in training."""
+        found: dict[PartyName, VeilBoostError | None] = {}
+        if alignment_named(self.job.alignment).finds_by_id:
+            return found
+        for name in self._trainers(callers).names:
+            if name not in answers:
+                continue
+            with contextlib.suppress(VeilBoostError):
+                peer, accepted = {name: callers[name]}, {name: Accepted(__version__, False, answers[name].batches)}
+                if ready:
+                    found[name] = _order_differs(self.settings, self.job, self._own_table, peer, accepted)
+                Peers(peer).ask({name: Finish(completed=False)}, Done)
+        return found
 
     @property
     def _key(self) -> bytes:
@@ -129,7 +163,7 @@ class VerticalCoordinator(Coordinator):
             run.save_key(self._key)
         else:
             self._begin_run(run)
-        table = self._table
+        table = self._own_table
         if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
             salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
             run.note(state="aligning")
@@ -180,12 +214,32 @@ def _own_policy(
     settings: PartySettings, job: Job, ask: Callable[[TrainRequest], None], rows: int | None = None
 ) -> None:
     """`ask` this party's own policy about the job."""
-    if settings.name != job.driver:
-        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
     try:
         ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
     except AgainstPolicy as error:
         raise AgainstPolicy(f"{error.what} (this is the policy of {settings.name} itself)", error.remedy) from None
+
+
+def _known_rows(settings: PartySettings, job: Job, table: PartyTable) -> int | None:
+    """The rows of a job before its alignment; None if PSI will find them. A table that is too small stays so."""
+    found = alignment_named(job.alignment).finds_by_id and table.rows >= settings.policy.min_rows
+    return None if found else table.rows
+
+
+def _order_differs(
+    settings: PartySettings,
+    job: Job,
+    table: PartyTable,
+    peer: Mapping[PartyName, Caller],
+    accepted: Mapping[PartyName, Accepted],
+) -> VeilBoostError | None:
+    """The error of the alignment with one party; None if its rows are those of this party, in the same order."""
+    try:
+        for _ in drive_alignment(settings, job, table, peer, accepted, Csprng().bytes(SALT_BYTES)):
+            pass
+    except VeilBoostError as error:
+        return error
+    return None
 
 
 def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:
@@ -317,23 +371,20 @@ class VerticalSession(TrainingSession):
             return self._batches.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came too early")
 
-    def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
+    def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
         if message.dry_run:
-            self.over = True
-            return Accepted(__version__, aligned=False)
+            answer = self._checked(peer)
+            # Tables that are aligned already are compared next.
+            self.over = any(answer.codes) or not self.uses_table or self._alignment.finds_by_id
+            return answer
         if not self.uses_table:
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
             return Accepted(__version__, aligned=False)
         batches, folder = requested_batches(self.settings), self._folder
-        if folder.exists and folder.status.get("active") != self.job.driver:
-            raise JobExists(
-                f"{self.settings.name} has a run {self.job.name!r} with another active party",
-                "change name in the job file",
-                public="the party already has a run with this name; change name in the job file",
-            )
         if message.resume:
+            self._refuse_other_driver()
             if not (folder.exists and (folder.path / JOB).exists()):
                 raise NothingToResume(
                     f"{self.settings.name} has no run {self.job.name!r}",
@@ -350,7 +401,7 @@ class VerticalSession(TrainingSession):
                 run = self._open_run(state="proposed")
                 run.save_key(self._booking.randomness.key)
         else:
-            self._refuse_finished()
+            self._check_run()
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
@@ -368,36 +419,49 @@ class VerticalSession(TrainingSession):
     def _load(self) -> PartyTable:
         if self._table is None:
             self._table = load_allowed(self.settings, in_place=True).without_label()
-            self._width = len(self._table.columns)
+            self._width, self._rows = len(self._table.columns), self._table.rows
         return self._table
 
+    def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
+        if not checks.passes("table", self._load):
+            return {}
+        rows = _known_rows(self.settings, self.job, self._load())
+        checks.passes("policy", lambda: self._decide(peer, rows))
+        return {"batches": requested_batches(self.settings)}
+
     def _begin_alignment(self, message: BeginAlignment) -> Done:
-        if self._run is None or self._batches is not None:
+        if (self._run is None and not self.dry_run) or self._batches is not None:
             raise UnexpectedMessage("alignment began before the job was accepted, or twice")
-        if self._new:  # all parties have accepted
-            self._begin_run(self._run, self._booking.randomness.key)
-            self._new = False
-        self._run.note(state="aligning")
+        if self._run is not None:
+            if self._new:  # all parties have accepted
+                self._begin_run(self._run, self._booking.randomness.key)
+                self._new = False
+            self._run.note(state="aligning")
+            self._load()
+            check_space(self.settings.runs, self._rows)
         helpers = self._helpers(self.job)
         self._batches = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
         self._training = None  # its rows were aligned earlier, but another party lost them
         return Done()
 
     def _next_batch(self, message: NextBatch) -> Done:
-        if self._batches is None or self._run is None:
+        if self._batches is None:
             raise UnexpectedMessage("alignment has not begun")
-        self._run.save_batch(message.number - 1, self._batches.next(message))
+        positions = self._batches.next(message)
+        if self._run is not None:
+            self._run.save_batch(message.number - 1, positions)
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
-        if self._batches is None or self._run is None:
+        if self._batches is None:
             raise UnexpectedMessage("alignment has not begun")
-        positions = self._batches.end(message)
-        self._decide(peer, message.rows, reserve=True)
-        self._run.save_batch(self._batches.last, positions)
-        self._run.end_alignment(self._batches.last + 1)
+        positions, last = self._batches.end(message), self._batches.last
+        self._decide(peer, message.rows, reserve=not self.dry_run)
         self._batches = None
-        self._start_training(self._run)
+        if self._run is not None:
+            self._run.save_batch(last, positions)
+            self._run.end_alignment(last + 1)
+            self._start_training(self._run)
         return Done()
 
     def _start_training(self, run: RunFolder) -> None:

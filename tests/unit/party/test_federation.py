@@ -51,7 +51,7 @@ def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> Non
         assert repr(federation) == "Federation('credit': bank, shop; here bank)"
         with pytest.raises(UnknownRun):
             _ = federation.run
-        assert federation.check() == {"shop": None}
+        assert federation.check().errors == {"bank": None, "shop": None}
         shown = io.StringIO()
         done = federation.train(console=Console(file=shown))
         assert (done.rounds, done.metric, done.run) == (CONFIG.n_estimators, "auc", federation.run.path)
@@ -73,7 +73,7 @@ def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> Non
 def test_a_party_that_is_not_there_is_named(town: Town) -> None:
     town.settle("bank", limits={"wait_seconds": 0.3, "connect_seconds": 0.3})
     federation = Federation(town.write_job({"shop": f"127.0.0.1:{free_port()}"}), town.folder / "bank.toml")
-    answers = federation.check()
+    answers = federation.check().errors
     assert (answers["shop"] or "").startswith("VB-1409: shop did not answer")
     shown = io.StringIO()
     with pytest.raises(PeerUnreachable, match="shop"):
