@@ -128,7 +128,7 @@ class Coordinator(Connections, ABC):
     ) -> dict[PartyName, VeilBoostError | None]:
         """In a dry run: whether the tables of the parties that passed their own checks fit the job; None if so.
 
-        `ready`: all parties passed. Raises if the job cannot start for another reason. Ends sessions that are open.
+        `ready`: this party passed, too. Raises if the job cannot start for another reason. Ends sessions that are open.
         """
 
     @abstractmethod
@@ -166,13 +166,15 @@ class Coordinator(Connections, ABC):
                 own.passes("policy", self._ask_policy)
             own.passes("disk", lambda: check_space(self.settings.runs, rows))
         seconds = self.settings.limits.connect_seconds
-        callers = {name: self._caller(name, seconds=seconds) for name in self.others}
+        callers: dict[PartyName, Caller] = {}
+        if not any(own.errors.get(name) for name in ("policy", "table", "label")):  # else there is nothing to propose
+            callers = {name: self._caller(name, seconds=seconds) for name in self.others}
         with ThreadPoolExecutor(max(1, len(callers))) as pool:  # all parties read their tables at the same time
             asked = dict(zip(callers, pool.map(self._ask, callers.values()), strict=True))
-        found = {name: findings for name, (findings, _) in asked.items()}
+        found = {name: asked[name][0] if name in asked else {} for name in self.others}
         passed = {name: answer for name, (_, answer) in asked.items() if answer and not any(answer.codes)}
         matched: dict[PartyName, VeilBoostError | None] = {}
-        ready = not any(own.errors.values()) and len(passed) == len(callers)
+        ready = not any(own.errors.values())
         if not own.passes("match", lambda: matched.update(self._match(callers, passed, ready))) or matched:
             found |= {name: found[name] | {"match": finding(error)} for name, error in matched.items()}
         else:  # there was nothing to compare

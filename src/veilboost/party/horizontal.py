@@ -72,7 +72,7 @@ class HorizontalCoordinator(Coordinator):
         self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
     ) -> dict[PartyName, VeilBoostError | None]:
         """Compare the introductions of all participants, as the server does when it trains."""
-        if not ready:
+        if not ready or len(answers) < len(self.others):
             return {}
         catalogue, owners = Catalogue(self.spec.messages), self.job.owners
         introductions = {name: decode(answers[name].introduction.tobytes(), catalogue) for name in owners}

@@ -132,9 +132,7 @@ class VerticalCoordinator(Coordinator):
         found: dict[PartyName, VeilBoostError | None] = {}
         if alignment_named(self.job.alignment).finds_by_id:
             return found
-        for name in self._trainers(callers).names:
-            if name not in answers:
-                continue
+        for name in (name for name in answers if name in self.job.owners):
             with contextlib.suppress(VeilBoostError):
                 peer, accepted = {name: callers[name]}, {name: Accepted(__version__, False, answers[name].batches)}
                 if ready:
