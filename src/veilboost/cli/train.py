@@ -32,7 +32,9 @@ def train(
     job: Job,
     config: Config,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this job.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout; progress stays on stderr.")
+    ] = False,
 ) -> None:
     """Train a model with the other parties. Run this at the driver of the job.
 
@@ -41,7 +43,8 @@ def train(
     stores its model share in its runs folder; after a horizontal job, every
     participant has the full model. In a vertical job, all parties write a
     checkpoint after every round: --resume continues an interrupted run and
-    gives the same model.
+    gives the same model. Progress is shown on stderr: stage, round, metric and
+    remaining time, without a terminal at most one line in ten seconds.
 
     Examples:
 
@@ -54,8 +57,9 @@ def train(
     federation = Federation(job, config)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
     before = signal.signal(signal.SIGTERM, _terminate)
+    stderr().print(_audit_note(federation.job.record, job), soft_wrap=True)
     try:
-        done = federation.train(resume, progress=not as_json, console=stderr())
+        done = federation.train(resume, console=stderr())
     except KeyboardInterrupt as error:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
         raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None
@@ -77,6 +81,15 @@ class Terminated(KeyboardInterrupt):
 
 def _terminate(*_: object) -> None:
     raise Terminated
+
+
+def _audit_note(record: str, job: Path) -> str:
+    if record == "payload":
+        return 'every party records all messages (record = "payload"): veilboost audit can attack this run'
+    return (
+        f'veilboost audit will not be possible, because record = "{record}"; for a trial whose owners agree to it, set '
+        f'record = "payload" in {escape(str(job))} before training'
+    )
 
 
 def _how_to_go_on(federation: Federation, again: str) -> str:

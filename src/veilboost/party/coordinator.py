@@ -45,11 +45,12 @@ LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 @dataclass(frozen=True)
 class Watch:
-    """Progress callbacks: a stage begins, a round ends, the driver waits for a peer."""
+    """Progress callbacks: a stage begins, a round ends, the driver waits for a peer, the number of rounds is known."""
 
     stage: Callable[[str], None] = lambda stage: None
     round: Callable[[RoundResult], None] = lambda result: None
     waiting: Callable[[PartyName, str], None] | None = None
+    total: Callable[[int], None] = lambda rounds: None
 
 
 class Connections:

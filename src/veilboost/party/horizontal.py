@@ -104,6 +104,7 @@ class HorizontalCoordinator(Coordinator):
         introductions = everyone.ask(dict.fromkeys(callers, proposal), Message)
         self._begin_run(run)
         run.note(state="training")
+        self.watch.total(self._config.n_estimators)
         self.watch.stage("training")
         return self._role(callers, introductions, lambda result: self._after_round(run, result)).train()
 

@@ -173,6 +173,7 @@ class VerticalCoordinator(Coordinator):
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.settle_table(self._booking.job, table_digest(table, self._booking.table_key))
         run.note(state="training", rows=table.rows)
+        self.watch.total(self.spec.completed(self.job.training, table.rows).n_estimators)
         self.watch.stage("training")
         randomness = self._booking.randomness
         if (self.settings.runs / PREPARED).is_dir():

@@ -14,6 +14,7 @@ from parties import CONFIG, Town, free_port, make_certificates
 from veilboost import Federation
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import PeerUnreachable, StaleSession, UnknownRun, UnreadableFile
+from veilboost.party import federation as federation_module
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import LiveView
 from veilboost.party.identity import PeerIdentity
@@ -126,6 +127,8 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
         for words in (
             "training",
             "round 12 of 40",
+            "0:00:00 elapsed",
+            "left",
             "0.8765 on validation rows",
             "waiting for shop: connection refused",
         ):
@@ -135,6 +138,25 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
             console.print(view._draw())
         assert "waiting" not in drawn.get()
     assert (view.round, list(view.seconds)) == (13, ["training"])
+
+
+def test_without_a_terminal_a_line_says_how_far_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for every round of more than ten seconds; of shorter ones, a line every ten seconds."""
+    now = 100.0
+    monkeypatch.setattr(federation_module.time, "perf_counter", lambda: now)
+    file = io.StringIO()
+    with LiveView(100, Console(file=file, width=60)) as view:
+        now += 5
+        view.watch.stage("training")
+        view.watch.total(8)  # a protocol may choose fewer rounds for the rows
+        for number, seconds, validation in ((2, 12.0, 0.75), (3, 4.0, None), (4, 4.0, None), (5, 4.0, 0.875)):
+            now += seconds
+            view.watch.round(RoundResult(number, seconds, validation))
+    assert file.getvalue().splitlines() == [
+        "training",
+        "training: round 3 of 8, 0.7500 on validation rows, 0:00:17 elapsed, 0:01:00 left",
+        "training: round 6 of 8, 0.8750 on validation rows, 0:00:29 elapsed, 0:00:12 left",
+    ]
 
 
 def test_a_view_that_is_not_shown_says_nothing() -> None:
