@@ -150,6 +150,10 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
         assert folder.status["state"] == "finished"
         assert any(read_transcript(folder.path / "transcript"))
     assert not outcome.dropped
+    for name, role in HELPERS.items() if protocol == "mal" else ():
+        helper = RunFolder.open(town.folder / f"runs-{name}", "credit")
+        assert (helper.status["state"], helper.status["role"], helper.status["active"]) == ("finished", role, HUB)
+        assert {entry.peer for entry in read_transcript(helper.path / "transcript")} > set(OWNERS)
     for name in OWNERS:
         ledger = RunFolder(town.folder / f"runs-{name}" / "credit").ledger
         assert {event["protocol"] for event in ledger["events"]} == {protocol}

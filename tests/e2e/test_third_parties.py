@@ -117,6 +117,13 @@ def test_owners_align_through_helpers_train_and_predict(town):
     with pytest.raises(NothingToResume, match="has changed"):
         Federation(folder / "changed.toml", folder / "bank.toml").train(resume=True, progress=False)
 
+    for helper, role in HELPERS.items():  # also those of the two predictions
+        run = RunFolder.open(folder / f"runs-{helper}", "first")
+        assert (run.status["state"], run.status["role"], run.status["active"]) == ("finished", role, "bank")
+        kinds = [entry.message for entry in read_transcript(run.path / "transcript")]
+        assert kinds.count("Propose") == kinds.count("EndAlignment") == 3
+        assert load_job(run.path / "job.toml").name == "first"
+
     # What the computing service was sent, the shop wrote down itself.
     sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]
     assert sent

@@ -224,7 +224,7 @@ class Coordinator(Connections, ABC):
             locks.release(run.lock)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
-        transcript = run.transcript(self.settings.name, self.job.record)
+        transcript = run.transcript(self.settings.name, self.job.record, new=not resume)
         callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
             with keeping("the run folder cannot be written"):

@@ -160,6 +160,7 @@ class HorizontalSession(TrainingSession):
                 self._participant = self._begin(peer)
             return self._participant.introduce()
         if self._helper is None:
+            self._open_helper_run()
             self._helper = self.spec.roles[self.role](
                 HelperContext(
                     self.job.driver,

@@ -201,19 +201,29 @@ class TrainingSession(Session):
     def _folder(self) -> RunFolder:
         return RunFolder(self.settings.runs / self.job.name)
 
-    def _open_run(self, **noted: Any) -> RunFolder:
-        """Record the job in its folder from now on: its driver, and every message. Earlier trees stay."""
+    def _open_run(self, *, new: bool = True, **noted: Any) -> RunFolder:
+        """Record the job in its folder from now on: its driver, and every message. Earlier trees stay.
+
+        `new`: messages of an earlier attempt do not belong to this one.
+        """
         if not self._locked:
             with keeping("the run folder cannot be locked"):
                 self._locks.take(self._folder.lock)
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
-        run.claim()
+        if self.uses_table:  # a helper may serve several alignments of a job at once
+            run.claim()
         _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
-        self._transcript = run.transcript(self.settings.name, self.job.record)
+        self._transcript = run.transcript(self.settings.name, self.job.record, new)
         return run
+
+    def _open_helper_run(self) -> None:
+        """A helper records the job, too. Its transcript holds all alignments of the job, also those of predictions."""
+        self._refuse_other_driver()
+        check_space(self.settings.runs)
+        self._open_run(new=False, state="training").save_job(self._proposal.job)
 
     def _begin_run(self, run: RunFolder, key: bytes | None, **noted: Any) -> None:
         """A new job begins: what an earlier attempt left is removed. `key`: for a job that may resume."""
@@ -232,9 +242,12 @@ class TrainingSession(Session):
                 self._run.save_share(share)
                 self._run.note(state="finished", error=None)
                 self._run.forget_key()
+            elif message.completed and not self.uses_table:
+                self._run.note(state="finished", error=None)
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
-            self._booking.close(None if self._new else self._run)
+            if self.uses_table:
+                self._booking.close(None if self._new else self._run)
             _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
         self.over = True
         return Done()

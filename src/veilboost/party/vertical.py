@@ -346,6 +346,8 @@ class VerticalSession(TrainingSession):
         if self._helper is not None and not (drives and isinstance(message, Propose | Finish)):
             answer = self._helper.handle(peer.party, message, drives)
             self.over = self._helper.over
+            if self.over and self._run is not None:
+                self._run.note(state="finished", error=None)
             return answer
         self._only_proposer(peer)
         if isinstance(message, Propose):
@@ -377,6 +379,7 @@ class VerticalSession(TrainingSession):
             self.over = any(answer.codes) or not self.uses_table or self._alignment.finds_by_id
             return answer
         if not self.uses_table:
+            self._open_helper_run()
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
@@ -394,10 +397,10 @@ class VerticalSession(TrainingSession):
                 raise StateDiffers("the job has changed since it began")
             self._finished = folder.status.get("state") == "finished"
             if self._finished:  # the driver stopped before it noted that the job is complete
-                run = self._open_run()
+                run = self._open_run(new=False)
             else:
                 self._decide(peer, reserve=True)
-                run = self._open_run(state="proposed")
+                run = self._open_run(new=False, state="proposed")
                 run.save_key(self._booking.randomness.key)
         else:
             self._check_run()

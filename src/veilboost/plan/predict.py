@@ -72,6 +72,7 @@ class Prediction:
     memory_together: float
     together: float
     trees: int
+    depth: int
 
     @property
     def seconds(self) -> float:
@@ -118,6 +119,7 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         memory_together=memory.together,
         together=here + there,
         trees=job.trees,
+        depth=job.depth,
     )
 
 

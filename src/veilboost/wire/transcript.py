@@ -58,7 +58,9 @@ class Transcript:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if (folder / ENTRIES).exists():  # a killed party may have left half a line
                 with (folder / ENTRIES).open("r+b") as file:
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                    content = file.read()
+                    if not content.endswith(b"\n"):  # otherwise another session may append to it now
+                        file.truncate(content.rfind(b"\n") + 1)
             # Line-buffered: if the process is killed, every message sent before is in the file.
             self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
@@ -119,7 +121,10 @@ def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
     """Read the entries with their frames, where payloads were recorded."""
     path = folder / PAYLOADS
     if not path.exists():
-        raise UnreadableFile(f"{folder} contains no payloads", 'train with record = "payload" in the job')
+        raise UnreadableFile(
+            f"{folder} has no payloads: the job was trained without them, and they cannot be added",
+            'write record = "payload" and another name into the job file, train again, and audit the new run',
+        )
     with path.open("rb") as file:
         for entry, offset in _read(folder):
             if offset is not None:

@@ -222,6 +222,34 @@ def test_no_run_and_no_transcript_are_told_apart(tmp_path: Path) -> None:
         read_exchanges(written_run(tmp_path).path)
 
 
+def test_a_transcript_is_that_of_the_last_attempt_that_began(tmp_path: Path) -> None:
+    run = written_run(tmp_path)
+
+    def attempt(messages: int, *, new: bool = True, begins: bool = True, record: str = "types") -> None:
+        transcript = run.transcript("shop", record, new)
+        for at in range(messages):
+            if at == 1 and begins:
+                run.begin("", None, party="shop")  # all parties have accepted the first message
+            transcript.record("sent", "bank", Done(), 7)
+        transcript.close()
+
+    def counts(*folders: Path) -> list[int]:
+        return [read_exchanges(folder)[1][0].count for folder in folders]
+
+    attempt(2)
+    attempt(3, begins=False)
+    assert counts(run.path) == [2], "its trees are still those of the first"
+    attempt(4, new=False, begins=False)
+    assert counts(run.path) == [6], "it was resumed"
+    attempt(5)
+    assert counts(run.path, *run.earlier_transcripts) == [5, 3, 6]
+    assert run.earlier_transcripts == [run.path / "transcript.1", run.path / "transcript.2"]
+    attempt(2, record="none")
+    with pytest.raises(UnreadableFile, match="no transcript"):
+        read_exchanges(run.path)
+    assert counts(*run.earlier_transcripts) == [3, 6, 5]
+
+
 def test_a_new_start_takes_away_what_the_old_one_left_but_its_transcript(tmp_path: Path) -> None:
     run = written_run(tmp_path)
     Transcript("shop", run.path / "transcript").close()
