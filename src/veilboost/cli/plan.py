@@ -193,7 +193,8 @@ def _print(found: Sequence[Prediction], network: str | None) -> None:
     console.print(table)
     line = "without network time" if network is None else f"over {escape(network)}"
     console.print(
-        f"\nTrees and their depth are those of a job: sealed and mal choose them. One thread at each party on a machine like this one, {line}. The driver is the active party or the server. "
-        "Memory is that of the party that needs most.",
+        "\nTrees and their depth are those of a job: sealed and mal choose them. One thread at each party on a machine "
+        f"like this one, {line}. The driver is the active party or the server. Memory is that of the party that needs "
+        "most.",
         soft_wrap=True,
     )

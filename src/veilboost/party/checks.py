@@ -94,7 +94,7 @@ class Checks:
         try:
             step()
         except VeilBoostError as error:
-            _LOG.warning("%s: the check %s of the job %s fails: %s", self.party, name, self.job, _line(error))
+            _LOG.info("%s: the check %s of the job %s fails: %s", self.party, name, self.job, _line(error))
             self.errors[name] = error
             return False
         self.errors.setdefault(name, None)

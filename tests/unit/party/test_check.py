@@ -155,6 +155,7 @@ CAUSES: dict[str, tuple[str, str, str, Callable[[Town, str], None], dict[str, An
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_what_stops_training_is_found_before(town: Town, cause: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     party, check, code, change, job = CAUSES[cause]
     change(town, party)
     before = sorted(town.folder.rglob("*"))
