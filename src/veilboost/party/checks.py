@@ -23,7 +23,7 @@ from veilboost.types import PartyName
 CHECKS = ("network", "certificate", "clock", "policy", "run", "table", "label", "disk", "match")
 LEAST_BYTES, BYTES_PER_ROW = 16 << 20, 64  # of a run folder: transcript and share; alignment and checkpoints
 _PREFIXES = {"VB-160": "certificate", "VB-10": "policy", "VB-161": "policy", "VB-17": "run"}
-_REFUSED = re.compile(r"(\S+) refused \((VB-\d{4}): (.*)\)", re.DOTALL)
+_REFUSED = re.compile(r"\S+ refused \((VB-\d{4}): (.*)\)", re.DOTALL)
 _LOG = logging.getLogger(__name__)
 
 
@@ -122,7 +122,7 @@ def of_answer(party: PartyName, driver: PartyName, answer: Checked, sent: float)
         found["clock"] = finding(ClockDiffers(f"compared with the clock of {driver}, that of {party} is {how}"))
     for name, code, text in zip(answer.checks, answer.codes, answer.texts, strict=False):
         if name in CHECKS and (code or name not in found):
-            found[name] = Finding(code, f"{code}: {party}: {text}") if code else Finding()
+            found[name] = Finding(code, f"{code}: {text}") if code else Finding()
     return found
 
 
@@ -140,8 +140,8 @@ def finding(error: VeilBoostError | None) -> Finding:
     refused = _REFUSED.fullmatch(error.what) if isinstance(error, PeerRefused) else None
     if refused is None:
         return Finding(error.code, _line(error))
-    party, code, what = refused.groups()
-    return Finding(code, f"{code}: {party}: {what}; {error.remedy}")
+    code, what = refused.groups()
+    return Finding(code, f"{code}: {what}; {error.remedy}")
 
 
 def expiry(days: int) -> Finding:

@@ -161,14 +161,15 @@ class Coordinator(Connections, ABC):
             nonlocal rows
             rows = self._read()
 
-        if own.passes("policy", self._ask_policy) and own.passes("run", self._check_run):
+        if own.passes("policy", self._ask_policy):
             if self.spec.driver in self.spec.data_roles and own.passes("table", read):
                 own.passes("label", self._settle)
                 own.passes("policy", self._ask_policy)
+            own.passes("run", self._check_run)
             own.passes("disk", lambda: check_space(self.settings.runs, rows))
-        seconds = self.settings.limits.connect_seconds
         callers: dict[PartyName, Caller] = {}
         if not any(own.errors.get(name) for name in ("policy", "table", "label")):  # else there is nothing to propose
+            seconds = self.settings.limits.connect_seconds
             callers = {name: self._caller(name, seconds=seconds) for name in self.others}
         with ThreadPoolExecutor(max(1, len(callers))) as pool:  # all parties read their tables at the same time
             asked = dict(zip(callers, pool.map(self._ask, callers.values()), strict=True))
