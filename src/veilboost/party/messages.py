@@ -37,8 +37,16 @@ class Accepted(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
-        Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
-        Reveals("how many trees its last checkpoints have, and digests of them under its own key", "active"),
+        Reveals(
+            "about how many million rows it has, where its engine reads its table by shard",
+            "active",
+            given=("batches",),
+        ),
+        Reveals(
+            "how many trees its last checkpoints have, and digests of them under its own key",
+            "active",
+            given=("trees",),
+        ),
     )
     release: str
     aligned: bool
@@ -64,8 +72,12 @@ class Checked(Message):
                 "its clock, and when its certificate expires",
             )
         ),
-        Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
-        Reveals("the introduction that it sends when it joins the job", "server"),
+        Reveals(
+            "about how many million rows it has, where its engine reads its table by shard",
+            "active",
+            given=("batches",),
+        ),
+        Reveals("the introduction that it sends when it joins the job", "server", given=("introduction",)),
     )
     release: str
     checks: tuple[str, ...]
@@ -88,7 +100,11 @@ class BeginAlignment(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
-        Reveals("about how many million rows the largest party has, where a table is read by shard", role)
+        Reveals(
+            "about how many million rows the largest party has, where a table is read by shard",
+            role,
+            given=("batches",),
+        )
         for role in ("passive", "authority", "csp")
     )
     batches: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -341,12 +341,21 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
     for entry in read_transcript(transcript):
         sender, receiver = (owner, entry.peer) if entry.direction == "sent" else (entry.peer, owner)
         count, size, reveals = found.get((sender, receiver, entry.message), (0, 0, ()))
-        if not count:
-            reveals = tuple(
-                (what, receiver if roles.get(receiver) == role else str(role)) for what, role in entry.reveals
-            )
+        reveals = tuple(dict.fromkeys((*reveals, *_revealed_to(receiver, roles, entry.reveals))))
         found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
     return owner, [Exchange(*key, *value) for key, value in found.items()]
+
+
+def _revealed_to(
+    receiver: PartyName, roles: Mapping[PartyName, str], reveals: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """What a message reveals to its receiver; if it is for other roles of the job, what these learn from it."""
+    own = roles.get(receiver)
+    for what, role in reveals:
+        if role == own:
+            yield what, receiver
+        elif not roles or (role in roles.values() and not any(each == own for _, each in reveals)):
+            yield what, role
 
 
 def read_entries(run: Path) -> Iterator[Entry]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from veilboost.durable import keeping
 from veilboost.errors import InvalidParameter, UnreadableFile
 from veilboost.types import PartyName
-from veilboost.wire.message import Message
+from veilboost.wire.message import Message, Reveals, revealed
 
 Direction = Literal["sent", "received"]
 Record = Literal["types", "payload"]
@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 
 
 @cache
-def _reveals(message: type[Message]) -> str:
-    """What a message class reveals, as JSON. Cached: a run has few classes and many messages."""
-    return json.dumps([(item.what, item.to) for item in message.reveals])
+def _as_json(reveals: tuple[Reveals, ...]) -> str:
+    """What a message reveals, as JSON. Cached: a run has few classes and many messages."""
+    return json.dumps([(item.what, item.to) for item in reveals])
 
 
 class Transcript:
@@ -79,7 +79,7 @@ class Transcript:
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
                 f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'
-                f'"size":{size},"offset":{offset},"reveals":{_reveals(type(message))}}}\n'
+                f'"size":{size},"offset":{offset},"reveals":{_as_json(revealed(message))}}}\n'
             )
             if self._frames is not None and frame is not None:
                 self._frames.write(frame)

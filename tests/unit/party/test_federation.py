@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -18,10 +19,11 @@ from veilboost.party import federation as federation_module
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import LiveView
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.messages import Checkpoint, Propose
+from veilboost.party.messages import Accepted, BeginAlignment, Checkpoint, Propose
 from veilboost.party.runs import RunFolder, read_exchanges
 from veilboost.party.settings import load_party
 from veilboost.party.vertical import VerticalSession
+from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer
 
@@ -196,6 +198,32 @@ def test_exchanges_are_counted_by_type_with_what_they_reveal(town: Town) -> None
     assert shown_to("bank", found) == []
     assert tuple(traffic_by_peer(owner, found)["bank"].values()) == (3, 21, 4, 130)
     assert read_exchanges(run.path / "transcript") == (owner, found)
+
+
+def test_a_transcript_lists_only_what_was_revealed_in_this_run(town: Town) -> None:
+    """Declarations also cover other settings, other roles, and fields that a message leaves empty."""
+    run = written_run(town.folder)
+    run.save_job(town.write_job({"shop": "127.0.0.1:1"}).read_text())
+    transcript = Transcript("shop", run.path / "transcript")
+    transcript.record("received", "bank", Propose("", dry_run=False, resume=False), 100)
+    transcript.record("sent", "bank", Accepted("0.2.0", aligned=False), 10)
+    transcript.record("received", "bank", BeginAlignment(), 10)
+    fit = np.empty(0, np.uint8)
+    for _ in range(2):
+        transcript.record("received", "bank", BeginRound(0, fit, True, np.empty(0, np.int32)), 10)
+    assert [[what for what, _ in item.reveals] for item in read_exchanges(run.path)[1]] == [
+        ["the job: its name, parties, protocol, alignment and parameters"],
+        ["that its policy allows the job, and whether its run folder keeps an alignment"],
+        [],
+        [],
+    ]
+    transcript.record("sent", "bank", Accepted("0.2.0", False, 3, np.array([4], np.int32), ("ab",)), 10)
+    transcript.record("received", "bank", BeginAlignment(3), 10)
+    transcript.record("received", "bank", BeginRound(0, np.ones(3, np.uint8), True, np.empty(0, np.int32)), 10)
+    transcript.close()
+    _, accepted, began, sampled = (item.reveals for item in read_exchanges(run.path)[1])
+    assert [len(each) for each in (accepted, began, sampled)] == [3, 1, 2]
+    assert {to for what, to in (*began, *sampled)} == {"shop"}
 
 
 def test_half_a_line_of_a_killed_party_spoils_nothing(tmp_path: Path) -> None:
