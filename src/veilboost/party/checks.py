@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +145,6 @@ def finding(error: VeilBoostError | None) -> Finding:
 
 def expiry(days: int) -> Finding:
     return Finding(text=f"{days} days")
-
-
-def days_left(not_after: datetime) -> int:
-    return (not_after - datetime.now(UTC)).days
 
 
 def check_space(runs: Path, rows: int = 0) -> None:

@@ -17,17 +17,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.durable import Locks, keeping
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.share import TrainingOutcome
-from veilboost.party.checks import (
-    Checks,
-    Finding,
-    Readiness,
-    check_space,
-    days_left,
-    expiry,
-    finding,
-    of_answer,
-    of_error,
-)
+from veilboost.party.checks import Checks, Finding, Readiness, check_space, expiry, finding, of_answer, of_error
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Checked, Finish, Propose
@@ -181,7 +171,7 @@ class Coordinator(Connections, ABC):
             found |= {name: found[name] | {"match": finding(error)} for name, error in matched.items()}
         else:  # there was nothing to compare
             own.errors.pop("match")
-        mine = {"certificate": expiry(days_left(self._hub.identity.not_after))} | own.findings
+        mine = {"certificate": expiry(self._hub.identity.days_left)} | own.findings
         return Readiness(self.job.name, {self.settings.name: mine, **found})
 
     def _ask(self, caller: Caller) -> tuple[dict[str, Finding], Checked | None]:

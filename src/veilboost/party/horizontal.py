@@ -13,7 +13,7 @@ from veilboost import __version__
 from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable, drawn_rows
-from veilboost.errors import AgainstPolicy, DataError, NothingToResume, UnexpectedMessage, VeilBoostError
+from veilboost.errors import AgainstPolicy, NothingToResume, UnexpectedMessage, VeilBoostError
 from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
 from veilboost.party.booking import training_request
 from veilboost.party.checks import Checks, check_space
@@ -152,7 +152,7 @@ class HorizontalSession(TrainingSession):
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
         """A participant answers with its introduction: what the server must know about its columns."""
-        if message.dry_run:
+        if self._is_dry(message):
             self.over = True
             return self._checked(peer)
         if self.uses_table:
@@ -178,12 +178,12 @@ class HorizontalSession(TrainingSession):
         self._check_run()
         try:
             table = self._load()
-            check_space(self.settings.runs, table.rows)
-            self._decide(peer, table.rows, reserve=True)
             participant, _ = self._introduced(table, self._booking)
-        except DataError:  # the owner finds the reason in the run's status
+        except VeilBoostError:  # the owner finds the reason in the run's status
             self._open_run(state="failed")
             raise
+        check_space(self.settings.runs, table.rows)
+        self._decide(peer, table.rows, reserve=True)
         self._begin_run(self._open_run(), None, state="training", rows=table.rows)
         return participant
 

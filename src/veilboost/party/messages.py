@@ -37,16 +37,8 @@ class Accepted(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
-        Reveals(
-            "about how many million rows it has, where its engine reads its table by shard",
-            "active",
-            given=("batches",),
-        ),
-        Reveals(
-            "how many trees its last checkpoints have, and digests of them under its own key",
-            "active",
-            given=("trees",),
-        ),
+        Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
+        Reveals("how many trees its last checkpoints have, and digests under its own key", "active", given=("trees",)),
     )
     release: str
     aligned: bool
@@ -64,19 +56,9 @@ class Checked(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        *(
-            Reveals(what, role)
-            for role in ("active", "server")
-            for what in (
-                "which checks of the job it passes (policy, run folder, table, label, disk), and its errors' codes",
-                "its clock, and when its certificate expires",
-            )
-        ),
-        Reveals(
-            "about how many million rows it has, where its engine reads its table by shard",
-            "active",
-            given=("batches",),
-        ),
+        Reveals("which checks of the job it passes, the codes of its errors, its clock and certificate", "active"),
+        Reveals("which checks of the job it passes, the codes of its errors, its clock and certificate", "server"),
+        Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
         Reveals("the introduction that it sends when it joins the job", "server", given=("introduction",)),
     )
     release: str
@@ -86,9 +68,7 @@ class Checked(Message):
     clock: float
     days: int
     batches: int = 1
-    introduction: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(
-        default_factory=lambda: np.empty(0, dtype=np.uint8)
-    )
+    introduction: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(default_factory=lambda: np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -100,11 +80,7 @@ class BeginAlignment(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
-        Reveals(
-            "about how many million rows the largest party has, where a table is read by shard",
-            role,
-            given=("batches",),
-        )
+        Reveals("about how many million rows the largest party has, if one reads by shard", role, given=("batches",))
         for role in ("passive", "authority", "csp")
     )
     batches: int = 1

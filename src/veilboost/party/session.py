@@ -13,7 +13,7 @@ from veilboost.durable import Locks, keeping
 from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
-from veilboost.party.checks import Checks, check_space, days_left
+from veilboost.party.checks import Checks, check_space
 from veilboost.party.hub import Reach, caller_to, own_identity
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
@@ -158,8 +158,14 @@ class TrainingSession(Session):
         if checks.passes("run", self._check_run) and self.uses_table:
             about = self._check_table(peer, checks)
         checks.passes("disk", lambda: check_space(self.settings.runs, self._rows))
-        days = 0 if checks.errors["certificate"] else days_left(own_identity(self.settings).not_after)
+        days = 0 if checks.errors["certificate"] else own_identity(self.settings).days_left
         return checks.answer(__version__, days, **about)
+
+    def _is_dry(self, message: Propose) -> bool:
+        """Whether a proposal is a dry run. A session is either one or a job."""
+        if message.dry_run != self.dry_run:
+            raise UnexpectedMessage("a dry run needs a session of its own")
+        return message.dry_run
 
     def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
         """Read the table and check what depends on it. Returns fields of the answer."""

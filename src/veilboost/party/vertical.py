@@ -97,12 +97,6 @@ class VerticalCoordinator(Coordinator):
         super().__init__(settings, job, watch)
 
     @property
-    def _own_table(self) -> PartyTable:
-        if self._table is None:
-            raise RuntimeError("the table is not read yet")
-        return self._table
-
-    @property
     def others(self) -> tuple[PartyName, ...]:
         return who_answers(self.job)
 
@@ -118,7 +112,8 @@ class VerticalCoordinator(Coordinator):
         return self._table.rows
 
     def _settle(self) -> None:
-        job = resolve(self.spec, self.job.training, self._own_table, engine=self.settings.engine, classes=self._classes)
+        table = cast(PartyTable, self._table)
+        job = resolve(self.spec, self.job.training, table, engine=self.settings.engine, classes=self._classes)
         self.job = replace(self.job, training=job.config)
 
     def _reserve(self, resume: bool) -> None:
@@ -132,11 +127,17 @@ class VerticalCoordinator(Coordinator):
         found: dict[PartyName, VeilBoostError | None] = {}
         if alignment_named(self.job.alignment).finds_by_id:
             return found
+        table = cast(PartyTable, self._table)
         for name in (name for name in answers if name in self.job.owners):
-            with contextlib.suppress(VeilBoostError):
-                peer, accepted = {name: callers[name]}, {name: Accepted(__version__, False, answers[name].batches)}
+            peer, accepted = {name: callers[name]}, {name: Accepted(__version__, False, answers[name].batches)}
+            try:
                 if ready:
-                    found[name] = _order_differs(self.settings, self.job, self._own_table, peer, accepted)
+                    salt = Csprng().bytes(SALT_BYTES)
+                    found[name] = None
+                    list(drive_alignment(self.settings, self.job, table, peer, accepted, salt))
+            except VeilBoostError as error:
+                found[name] = error
+            with contextlib.suppress(VeilBoostError):
                 Peers(peer).ask({name: Finish(completed=False)}, Done)
         return found
 
@@ -161,7 +162,7 @@ class VerticalCoordinator(Coordinator):
             run.save_key(self._key)
         else:
             self._begin_run(run)
-        table = self._own_table
+        table = cast(PartyTable, self._table)
         if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
             salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
             run.note(state="aligning")
@@ -223,22 +224,6 @@ def _known_rows(settings: PartySettings, job: Job, table: PartyTable) -> int | N
     """The rows of a job before its alignment; None if PSI will find them. A table that is too small stays so."""
     found = alignment_named(job.alignment).finds_by_id and table.rows >= settings.policy.min_rows
     return None if found else table.rows
-
-
-def _order_differs(
-    settings: PartySettings,
-    job: Job,
-    table: PartyTable,
-    peer: Mapping[PartyName, Caller],
-    accepted: Mapping[PartyName, Accepted],
-) -> VeilBoostError | None:
-    """The error of the alignment with one party; None if its rows are those of this party, in the same order."""
-    try:
-        for _ in drive_alignment(settings, job, table, peer, accepted, Csprng().bytes(SALT_BYTES)):
-            pass
-    except VeilBoostError as error:
-        return error
-    return None
 
 
 def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:
@@ -373,7 +358,7 @@ class VerticalSession(TrainingSession):
         raise UnexpectedMessage(f"{message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
-        if message.dry_run:
+        if self._is_dry(message):
             answer = self._checked(peer)
             # Tables that are aligned already are compared next.
             self.over = any(answer.codes) or not self.uses_table or self._alignment.finds_by_id
@@ -459,10 +444,11 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("alignment has not begun")
         positions, last = self._batches.end(message), self._batches.last
         self._decide(peer, message.rows, reserve=not self.dry_run)
-        self._batches = None
         if self._run is not None:
             self._run.save_batch(last, positions)
             self._run.end_alignment(last + 1)
+        self._batches = None
+        if self._run is not None:
             self._start_training(self._run)
         return Done()
 
