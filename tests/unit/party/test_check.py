@@ -258,7 +258,9 @@ def test_a_certificate_that_is_not_valid_any_more_is_found(town: Town, monkeypat
 
     with driving(town) as driver:
         monkeypatch.setattr(session, "own_identity", expired)
-        assert red(driver.check()) == {("shop", "certificate"): "VB-1603"}
+        found = driver.check()
+    assert red(found) == {("shop", "certificate"): "VB-1603"}
+    assert found.parties["shop"]["table"].code is None, "the other checks are made"
 
 
 # --- horizontal -------------------------------------------------------------------------------------------

@@ -217,11 +217,13 @@ def test_a_transcript_lists_only_what_was_revealed_in_this_run(town: Town) -> No
         [],
         [],
     ]
+    transcript.record("sent", "bank", Propose("", dry_run=False, resume=False), 100)  # bank would pass it on
     transcript.record("sent", "bank", Accepted("0.2.0", False, 3, np.array([4], np.int32), ("ab",)), 10)
     transcript.record("received", "bank", BeginAlignment(3), 10)
     transcript.record("received", "bank", BeginRound(0, np.ones(3, np.uint8), True, np.empty(0, np.int32)), 10)
     transcript.close()
-    _, accepted, began, sampled = (item.reveals for item in read_exchanges(run.path)[1])
+    _, accepted, began, sampled, passed_on = (item.reveals for item in read_exchanges(run.path)[1])
+    assert [to for _, to in passed_on] == ["passive"], "no party of the job is a participant"
     assert [len(each) for each in (accepted, began, sampled)] == [3, 1, 2]
     assert {to for what, to in (*began, *sampled)} == {"shop"}
 
