@@ -44,8 +44,8 @@ def main() -> None:
         with serving(folder / "shop") as address:
             (folder / "bank" / "credit.toml").write_text(JOB.format(address=address))
             federation = Federation(folder / "bank" / "credit.toml", folder / "bank" / "bank.toml")
-            # None means that the party's policy accepts the job. Nothing is read or spent before that.
-            print("check:", federation.check())
+            # None means that a party can take part: its policy allows the job, and its table fits. Nothing is spent.
+            print("check:", federation.check().errors)
             done = federation.train(progress=False)
             print(f"trained {done.rounds} trees on {done.rows} common customers in {done.seconds:.1f} s")
             print(f"{done.metric} on the validation rows: {done.validation:.4f}")

@@ -436,6 +436,12 @@ class AgainstPolicy(PartyError):
     fix = "only the owner can allow it, under [policy] in that party's settings"
 
 
+class ClockDiffers(PartyError):
+    code = "VB-1619"
+    summary = "the clocks of two parties differ by more than five minutes"
+    fix = "set the clocks of both machines (NTP): they decide whether a certificate is valid, and date the ledger"
+
+
 # --- 17xx: jobs -------------------------------------------------------------------------------------------
 
 

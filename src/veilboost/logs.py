@@ -32,6 +32,7 @@ EVENTS: Mapping[str, str] = {
     "peer_refused": "a peer was refused before its first request: unknown, revoked, expired, another release, a limit",
     "peer_unreachable": "this party dials a peer that refuses or cannot be verified; logged once for each reason",
     "job_proposed": "a job was proposed, by this party or to it; a dry run is logged at debug",
+    "check_failed": "a check of a dry run failed at this party: which one, with the code and the full reason",
     "job_accepted": "this party takes part in a job",
     "job_refused": "this party refused a job, prediction or service, with the code and the full reason",
     "job_begun": "all parties have accepted; an earlier attempt is removed",

@@ -138,7 +138,7 @@ def town(tmp_path):
 @pytest.mark.parametrize("protocol", ["mal", "secagg"])
 def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
     with town.driver(town.job(protocol)) as driver:
-        assert driver.check() == dict.fromkeys(driver.others)
+        assert driver.check().errors == dict.fromkeys((HUB, *driver.others))
         run, outcome = driver.train()
     assert list(town.folder.glob("runs-*/**/*key*")) == [], "no job of theirs is ever resumed"
     expected = town.simulated(protocol)
@@ -148,6 +148,10 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
         assert folder.status["state"] == "finished"
         assert any(read_transcript(folder.path / "transcript"))
     assert not outcome.dropped
+    for name, role in HELPERS.items() if protocol == "mal" else ():
+        helper = RunFolder.open(town.folder / f"runs-{name}", "credit")
+        assert (helper.status["state"], helper.status["role"], helper.status["active"]) == ("finished", role, HUB)
+        assert {entry.peer for entry in read_transcript(helper.path / "transcript")} > set(OWNERS)
     for name in OWNERS:
         ledger = RunFolder(town.folder / f"runs-{name}" / "credit").ledger
         assert {event["protocol"] for event in ledger["events"]} == {protocol}
@@ -160,14 +164,14 @@ def test_a_policy_that_does_not_name_the_protocol_refuses(town):
     town.settle("east", protocols=("plain",))
     town.serve("east")
     with town.driver(town.job("mal")) as driver:
-        answers = driver.check()
+        answers = driver.check().errors
         assert "VB-1612" in str(answers["east"])
         assert answers["north"] is None
         with pytest.raises(PeerRefused, match="east"):
             driver.train()
     assert not (town.folder / "runs-east" / "credit").exists()
     with town.driver(town.job("mal", "second")) as driver:  # nobody's table is taken by the job that failed
-        assert driver.check()["north"] is None
+        assert driver.check().errors["north"] is None
 
 
 def test_a_participants_table_that_is_not_fit_tells_no_names(town):
@@ -330,7 +334,7 @@ def test_a_participant_does_not_take_up_the_key_of_an_earlier_run(town):
 
 def test_a_program_drives_a_horizontal_job_like_any_other(town):
     federation = Federation(town.job("secagg"), town.folder / f"{HUB}.toml")
-    assert federation.check() == dict.fromkeys(OWNERS)
+    assert federation.check().errors == dict.fromkeys((HUB, *OWNERS))
     done = federation.train(progress=False)
     assert (done.protocol, done.participants, done.rounds, done.dropped) == ("secagg", list(OWNERS), 6, {})
     assert set(done.traffic) == set(OWNERS)

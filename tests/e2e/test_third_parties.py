@@ -92,7 +92,7 @@ def test_owners_align_through_helpers_train_and_predict(town):
     before = set(threading.enumerate())
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
     with coordinate(settings, job) as driver:
-        assert driver.check() == dict.fromkeys(("ta", "csp", "shop"))
+        assert driver.check().errors == dict.fromkeys(("bank", "ta", "csp", "shop"))
         driver.train()
     parts = {name: RunFolder(folder / f"runs-{name}" / "first").load_share() for name in OWNERS}
     tables = align_by_id({name: load_party(folder / f"{name}.toml").data.load() for name in OWNERS})
@@ -122,6 +122,13 @@ def test_owners_align_through_helpers_train_and_predict(town):
     with pytest.raises(NothingToResume, match="has changed"):
         Federation(folder / "changed.toml", folder / "bank.toml").train(resume=True, progress=False)
 
+    for helper, role in HELPERS.items():  # also those of the two predictions
+        run = RunFolder.open(folder / f"runs-{helper}", "first")
+        assert (run.status["state"], run.status["role"], run.status["active"]) == ("finished", role, "bank")
+        kinds = [entry.message for entry in read_transcript(run.path / "transcript")]
+        assert kinds.count("Propose") == kinds.count("EndAlignment") == 3
+        assert load_job(run.path / "job.toml").name == "first"
+
     # What the computing service was sent, the shop wrote down itself.
     sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]
     assert sent
@@ -140,7 +147,7 @@ def test_third_parties_that_the_alignment_does_not_need_are_left_alone(town):
             asked()
         for name in HELPERS:
             daemons.pop(name).stop()
-        assert driver.check() == {"shop": None}
+        assert driver.check().errors == {"bank": None, "shop": None}
         run, _ = driver.train()
     some = settings.data.load().take(np.array([399]))
     assert len(LivePredictor(settings, run).predict(some).scores) == 1
@@ -150,7 +157,7 @@ def test_a_helper_that_is_gone_is_named(town):
     folder, daemons = town
     daemons.pop("csp").stop()
     with coordinate(load_party(folder / "bank.toml"), load_job(folder / "job.toml")) as driver:
-        answers = driver.check()
+        answers = driver.check().errors
         assert answers["shop"] is None
         assert "csp" in answers["csp"]
         assert "VB-1409" in answers["csp"]

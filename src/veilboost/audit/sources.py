@@ -84,8 +84,8 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
     """The views in these run folders, and the tables named in the parties' settings files (party.toml).
 
     A settings file names the party's table and its runs folder; if rows were aligned, the run of the same name in that
-    folder holds which rows took part. A view gets its own table if the party's settings file is given. A helper keeps
-    no run folder.
+    folder holds which rows took part. A view gets its own table if the party's settings file is given. The run folder
+    of a helper has no model share.
     """
     if not folders:
         raise UnknownRun("there is no run to audit", "name a run folder")
@@ -110,8 +110,9 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
             for name, table in tables.items():
                 if table.rows != rows:
                     raise RowsDiffer(f"the run of {name} has other rows than the audited run")
+        share = None if party in job.helpers.values() else run.load_share()
         views[party] = View(
-            party, job.role_of(party), job.protocol, config, rows, messages, run.load_share(), own, sums=job.spec.sums
+            party, job.role_of(party), job.protocol, config, rows, messages, share, own, sums=job.spec.sums
         )
     shares = {view.share.party: view.share for view in views.values() if view.share is not None}
     return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out, shares)

@@ -117,7 +117,7 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
         job = write_job(folder, protocol, dict(zip(others, addresses, strict=True)))
         federation = Federation(job, party_file(folder, ACTIVE))
         with step("check", f"ask {' and '.join(others)} whether their policies allow the job"):
-            for name, why in federation.check().items():
+            for name, why in federation.check().errors.items():
                 if why is not None:
                     raise PeerRefused(f"{name} refuses the job ({why})")
                 step.console.print(f"  {escape(name)} accepts")

@@ -64,6 +64,8 @@ def plan(
     small runs measure the cost of a unit on this machine. The prediction
     assumes that each party has a machine like this one and uses one thread.
     Measurements are stored in your cache folder, for this release and machine.
+    The job is planned as it would run: a protocol that chooses the number and
+    the depth of trees itself (sealed, mal) is planned with its own.
 
     Examples:
 
@@ -136,13 +138,16 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
 def _job(
     protocol: str, rows: int, columns: Sequence[int], parties: int, trees: int, depth: int, bins: int
 ) -> PlannedJob:
+    from veilboost.config import TrainingConfig
     from veilboost.protocols.cost import PlannedJob
     from veilboost.protocols.registry import protocol_named
 
     spec = protocol_named(protocol)
+    config = spec.completed(TrainingConfig(n_estimators=trees, max_depth=depth, max_bin=bins), rows)
+    size = config.n_estimators, config.max_depth, config.max_bin
     if spec.setting == "vertical":
-        return PlannedJob(rows, tuple(columns), trees, depth, bins)
-    return PlannedJob(rows, (sum(columns),), trees, int(spec.fixed.get("max_depth", depth)), bins, parties)
+        return PlannedJob(rows, tuple(columns), *size)
+    return PlannedJob(rows, (sum(columns),), *size, parties)
 
 
 def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]:
@@ -171,11 +176,12 @@ def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]
 
 def _print(found: Sequence[Prediction], network: str | None) -> None:
     console = stdout()
-    numbers = ("per tree", "in all", "driver", "slowest other", "network", "sent", "memory")
+    numbers = ("trees", "per tree", "in all", "driver", "slowest other", "network", "sent", "memory")
     table = make_table("protocol", *numbers, numbers=numbers)
     for each in sorted(found, key=lambda prediction: prediction.seconds):
         table.add_row(
             f"[bold]{escape(each.protocol)}[/]",
+            f"{each.trees} x {each.depth}",
             seconds_text(each.seconds / each.trees),
             seconds_text(each.seconds),
             seconds_text(each.seconds_here),
@@ -187,7 +193,8 @@ def _print(found: Sequence[Prediction], network: str | None) -> None:
     console.print(table)
     line = "without network time" if network is None else f"over {escape(network)}"
     console.print(
-        f"\nOne thread at each party on a machine like this one, {line}. The driver is the active party or the server. "
-        "Memory is that of the party that needs most.",
+        "\nTrees and their depth are those of a job: sealed and mal choose them. One thread at each party on a machine "
+        f"like this one, {line}. The driver is the active party or the server. Memory is that of the party that needs "
+        "most.",
         soft_wrap=True,
     )

@@ -200,23 +200,28 @@ def transcript(
     """Show the messages of a run: sender, receiver, bytes, and what each reveals.
 
     Each party records its own messages. What a message reveals is declared with
-    its type and recorded with the message.
+    its type and recorded with the message. Only messages of the last attempt
+    that all parties accepted are listed, with those after --resume. Earlier
+    attempts of the same name are named at the end: their data remain sent.
 
-    Example:
+    Examples:
 
         [bold]veilboost transcript runs/credit[/]
+
+        [bold]veilboost transcript runs/credit/transcript.1[/]
     """
-    from veilboost.party.runs import read_entries, read_exchanges
+    from veilboost.party.runs import RunFolder, read_entries, read_exchanges
     from veilboost.wire.transcript import Network, traffic_by_peer
 
     owner, exchanges = read_exchanges(run)
     totals = traffic_by_peer(owner, exchanges)
+    earlier = [str(folder) for folder in RunFolder(run).earlier_transcripts]
     line = {}
     if network is not None:
         line = {"network": network, "network_seconds": Network.parse(network).replay(read_entries(run))}
     if as_json:
         crossed = {"exchanges": [item.to_dict() for item in exchanges], "peers": totals}
-        print_json({"party": owner, "run": str(run)} | crossed | line)
+        print_json({"party": owner, "run": str(run)} | crossed | {"earlier": earlier} | line)
         return
     console = stdout()
     console.print(f"[bold]Messages of {escape(owner)}[/]\n")
@@ -242,6 +247,8 @@ def transcript(
         sent = str(total["messages_sent"]), bytes_text(total["bytes_sent"])
         table.add_row(escape(peer), *sent, str(total["messages_received"]), bytes_text(total["bytes_received"]))
     indented(console, table)
+    if earlier:
+        console.print(f"\nEarlier attempts: {escape(', '.join(earlier))}", soft_wrap=True)
     if line:
         console.print(f"\nOn {escape(str(network))}: {line['network_seconds']:.2f} s in transit")
 

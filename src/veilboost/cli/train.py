@@ -16,6 +16,7 @@ from veilboost.cli.console import AsJson, bytes_text, make_table, print_json, se
 from veilboost.errors import CheckpointFailed, JobCancelled, PeerBroken, UnknownRun, WireError
 
 if TYPE_CHECKING:
+    from veilboost.party.checks import Finding
     from veilboost.party.federation import Federation, Trained
 
 INTERRUPTED, TERMINATED = 130, 143  # the exit codes of shells after Ctrl-C and SIGTERM
@@ -31,7 +32,9 @@ def train(
     job: Job,
     config: Config,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this job.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout; progress stays on stderr.")
+    ] = False,
 ) -> None:
     """Train a model with the other parties. Run this at the driver of the job.
 
@@ -40,7 +43,8 @@ def train(
     stores its model share in its runs folder; after a horizontal job, every
     participant has the full model. In a vertical job, all parties write a
     checkpoint after every round: --resume continues an interrupted run and
-    gives the same model.
+    gives the same model. Progress is shown on stderr: stage, round, metric and
+    remaining time, without a terminal at most one line in ten seconds.
 
     Examples:
 
@@ -53,9 +57,10 @@ def train(
     federation = Federation(job, config)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
     before = signal.signal(signal.SIGTERM, _terminate)
+    stderr().print(_audit_note(federation.job.record, job), soft_wrap=True)
     try:
         with federation.party.logging.to_stderr("warning"):
-            done = federation.train(resume, progress=not as_json, console=stderr())
+            done = federation.train(resume, console=stderr())
     except KeyboardInterrupt as error:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
         raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None
@@ -77,6 +82,15 @@ class Terminated(KeyboardInterrupt):
 
 def _terminate(*_: object) -> None:
     raise Terminated
+
+
+def _audit_note(record: str, job: Path) -> str:
+    if record == "payload":
+        return 'every party records all messages (record = "payload"): veilboost audit can attack this run'
+    return (
+        f'veilboost audit will not be possible, because record = "{record}"; for a trial whose owners agree to it, set '
+        f'record = "payload" in {escape(str(job))} before training'
+    )
 
 
 def _how_to_go_on(federation: Federation, again: str) -> str:
@@ -121,43 +135,52 @@ def _print(done: Trained) -> None:
 
 
 def check(job: Job, config: Config, as_json: AsJson = False) -> None:
-    """Check that every party can be reached and accepts a job.
+    """Check at every party whether a job can start.
 
-    A dry run: this party reads its own table and validates the job as train
-    does. The other parties check their policies and read no data. No privacy
-    budget is spent and nothing is stored. The exit code is 0 only if all
-    parties accept.
+    A dry run: every party checks its policy and privacy budget, its run folder
+    and disk, its certificate and clock, and reads its table, as train does.
+    Tables that are aligned already are compared by a salted digest, and the
+    columns of participants by name and type. Another party sends only a code
+    and a public text; its owner finds the full reason in the log. Nothing is
+    spent or stored. How many rows private set intersection will find is not
+    checked. The exit code is 0 only if all checks pass.
 
     Example:
 
         [bold]veilboost check credit.toml --config bank.toml[/]
     """
+    from veilboost.party.checks import CHECKS
     from veilboost.party.federation import Federation
 
     federation = Federation(job, config)
-    name, me, parties = federation.job.name, federation.party.name, federation.job.parties
-    answers = federation.check()
-    ready = all(why is None for why in answers.values())
+    found = federation.check()
     if as_json:
-        found = {
-            party: {key: getattr(parties[party], key) for key in ("address", "connect")}
-            | {"accepts": why is None, "why": why}
-            for party, why in answers.items()
-        }
-        print_json({"job": name, "party": me, "ready": ready, "parties": found})
+        print_json({"party": federation.party.name} | found.to_dict())
     else:
-        table = make_table("party", "connection", "answer")
-        for party, why in answers.items():
-            entry = parties[party]
-            way = f"to {entry.address}" if entry.connect == "out" else "from the party"
-            answer = "[green]accepts[/]" if why is None else f"[red]{escape(' '.join(why.split()))}[/]"
-            table.add_row(f"[bold]{escape(party)}[/]", escape(way), answer)
+        table = make_table("party", *CHECKS)
+        for column in table.columns:
+            column.no_wrap = True
+        for party, findings in found.parties.items():
+            cells = (findings.get(name) for name in CHECKS)
+            table.add_row(f"[bold]{escape(party)}[/]", *map(_cell, cells))
         console = stdout()
-        console.print(table)
-        count = sum(why is None for why in answers.values())
-        console.print(f"\n{count} of {len(answers)} parties accept the job {escape(name)}")
-    if not ready:
+        console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
+        errors = [
+            (party, name, each) for party, all in found.parties.items() for name, each in all.items() if each.code
+        ]
+        console.print()
+        for party, name, each in errors:
+            console.print(f"[bold]{escape(party)}[/], {name}: {escape(each.text)}", soft_wrap=True)
+        ready = f"the job {escape(found.job)} can start"
+        console.print(ready if found.ready else f"\nthe job {escape(found.job)} cannot start")
+    if not found.ready:
         raise typer.Exit(NOT_ALL)
+
+
+def _cell(finding: Finding | None) -> str:
+    if finding is None:
+        return "[dim]-[/]"
+    return f"[red]{finding.code}[/]" if finding.code else f"[green]{escape(finding.text or 'ok')}[/]"
 
 
 def prepare(

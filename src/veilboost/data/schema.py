@@ -220,18 +220,29 @@ def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] |
     check_size(len(label), 0, has_label=True)
     if objective == "auto":
         objective = infer_objective(label, classes)
+    check_label_values(label, objective, classes)
+    if objective == "binary" and len(np.unique(label)) < 2:
+        raise LabelOutOfRange("every label is of the same class, and binary needs both", "give rows of both classes")
+    if objective == "multiclass":
+        _check_multiclass(label, classes)
+
+
+def check_label_values(label: Float64Array, objective: str, classes: tuple[str, ...] | None = None) -> None:
+    """Refuse labels for which the loss is not defined. Some classes may be absent: other participants may have them."""
     check_label_present(label, None)
     infinite = int(np.isinf(label).sum())
     if infinite:
         raise LabelOutOfRange(f"{_labels_are(infinite)} infinite", "drop these rows")
     if objective in {"regression", "poisson"} and classes is not None:
         raise LabelOutOfRange(f"the labels are text, and {objective} predicts numbers")
-    if objective == "binary":
-        _check_binary(label)
-    elif objective == "multiclass":
-        _check_multiclass(label, classes)
-    elif objective == "poisson" and (label < 0).any():
+    if objective == "poisson" and (label < 0).any():
         raise LabelOutOfRange(f"{_labels_are(int((label < 0).sum()))} negative, and poisson predicts counts")
+    other = int(((label != 0) & (label != 1)).sum()) if objective == "binary" else 0
+    if other:
+        raise LabelOutOfRange(f"{_labels_are(other)} neither 0 nor 1, and binary needs exactly these")
+    wrong = int(((label < 0) | (label != np.floor(label))).sum()) if objective == "multiclass" else 0
+    if wrong:
+        raise LabelOutOfRange(f"{_labels_are(wrong)} negative or not whole, and multiclass needs 0, 1, ..., K-1")
 
 
 def check_label_present(label: Float64Array, name: str | None) -> None:
@@ -242,18 +253,7 @@ def check_label_present(label: Float64Array, name: str | None) -> None:
         raise LabelNotANumber(f"{what} is missing in {count(missing, 'row')}")
 
 
-def _check_binary(label: Float64Array) -> None:
-    other = int(((label != 0) & (label != 1)).sum())
-    if other:
-        raise LabelOutOfRange(f"{_labels_are(other)} neither 0 nor 1, and binary needs exactly these")
-    if len(np.unique(label)) < 2:
-        raise LabelOutOfRange("every label is of the same class, and binary needs both", "give rows of both classes")
-
-
 def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> None:
-    wrong = int(((label < 0) | (label != np.floor(label))).sum())
-    if wrong:
-        raise LabelOutOfRange(f"{_labels_are(wrong)} negative or not whole, and multiclass needs 0, 1, ..., K-1")
     present = len(np.unique(label))
     expected = int(label.max()) + 1 if classes is None else len(classes)
     if present < 2:

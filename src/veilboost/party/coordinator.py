@@ -7,6 +7,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,9 +17,10 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.durable import Locks, keeping
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.share import TrainingOutcome
+from veilboost.party.checks import Checks, Finding, Readiness, check_space, expiry, finding, of_answer, of_error
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, Checked, Finish, Propose
 from veilboost.party.runs import JOB, RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
@@ -34,11 +36,12 @@ LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 @dataclass(frozen=True)
 class Watch:
-    """Progress callbacks: a stage begins, a round ends, the driver waits for a peer."""
+    """Progress callbacks: a stage begins, a round ends, the driver waits for a peer, the number of rounds is known."""
 
     stage: Callable[[str], None] = lambda stage: None
     round: Callable[[RoundResult], None] = lambda result: None
     waiting: Callable[[PartyName, str], None] | None = None
+    total: Callable[[int], None] = lambda rounds: None
 
 
 class Connections:
@@ -111,8 +114,29 @@ class Coordinator(Connections, ABC):
     # --- specific to vertical or horizontal jobs --------------------------------------------------------
 
     @abstractmethod
-    def _prepare(self, resume: bool | None) -> None:
-        """Read and check this party's own data; reserve the job's privacy budget. None: for a check only."""
+    def _ask_policy(self) -> None:
+        """Ask this party's own policy about the job; also about the rows, once the table is read."""
+
+    @abstractmethod
+    def _read(self) -> int:
+        """Read this party's table, if it has one, and return its number of rows."""
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Resolve the parameters that depend on this party's labels."""
+
+    @abstractmethod
+    def _reserve(self, resume: bool) -> None:
+        """Reserve the job's privacy budget."""
+
+    @abstractmethod
+    def _match(
+        self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
+    ) -> dict[PartyName, VeilBoostError | None]:
+        """In a dry run: whether the tables of the parties that passed their own checks fit the job; None if so.
+
+        `ready`: this party passed, too. Raises if the job cannot start for another reason. Ends sessions that are open.
+        """
 
     @abstractmethod
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
@@ -132,21 +156,57 @@ class Coordinator(Connections, ABC):
 
     # --- commands ---------------------------------------------------------------------------------------
 
-    def check(self) -> dict[PartyName, str | None]:
-        """Ask every party whether it would take part: None if so, otherwise its error. Raises this party's own errors.
+    def check(self) -> Readiness:
+        """Check at all parties whether training could start. Every party reads its table, as in training.
 
-        Only this party's table is read; nothing is spent or stored.
+        Nothing is spent or stored. Raises only errors of this party's settings and certificate.
         """
-        self._prepare(None)
-        answers: dict[PartyName, str | None] = {}
-        for name in self.others:
-            caller = self._caller(name, seconds=self.settings.limits.connect_seconds)
-            try:
-                Peers({name: caller}).ask({name: Propose(self.job.text(), dry_run=True, resume=False)}, Accepted)
-                answers[name] = None
-            except VeilBoostError as error:
-                answers[name] = str(error)
-        return answers
+        own, rows = Checks(self.job.name), 0
+
+        def read() -> None:
+            nonlocal rows
+            rows = self._read()
+
+        if own.passes("policy", self._ask_policy):
+            if self.spec.driver in self.spec.data_roles and own.passes("table", read):
+                own.passes("label", self._settle)
+                own.passes("policy", self._ask_policy)
+            own.passes("run", self._check_run)
+            own.passes("disk", lambda: check_space(self.settings.runs, rows))
+        callers: dict[PartyName, Caller] = {}
+        if not any(own.errors.get(name) for name in ("policy", "table", "label")):  # else there is nothing to propose
+            seconds = self.settings.limits.connect_seconds
+            callers = {name: self._caller(name, seconds=seconds) for name in self.others}
+        with ThreadPoolExecutor(max(1, len(callers))) as pool:  # all parties read their tables at the same time
+            asked = dict(zip(callers, pool.map(self._ask, callers.values()), strict=True))
+        found = {name: asked[name][0] if name in asked else {} for name in self.others}
+        passed = {name: answer for name, (_, answer) in asked.items() if answer and not any(answer.codes)}
+        matched: dict[PartyName, VeilBoostError | None] = {}
+        ready = not any(own.errors.values())
+        if not own.passes("match", lambda: matched.update(self._match(callers, passed, ready))) or matched:
+            found |= {name: found[name] | {"match": finding(error)} for name, error in matched.items()}
+        else:  # there was nothing to compare
+            own.errors.pop("match")
+        mine = {"certificate": expiry(self._hub.identity.days_left)} | own.findings
+        return Readiness(self.job.name, {self.settings.name: mine, **found})
+
+    def _ask(self, caller: Caller) -> tuple[dict[str, Finding], Checked | None]:
+        """The findings of another party, and its answer."""
+        sent = time.time()
+        try:
+            proposal = Propose(self.job.text(), dry_run=True, resume=False)
+            answer = Peers({caller.peer: caller}).ask({caller.peer: proposal}, Checked)[caller.peer]
+        except VeilBoostError as error:
+            return of_error(error), None
+        return of_answer(caller.peer, self.settings.name, answer, sent), answer
+
+    def _check_run(self) -> None:
+        """Refuse a new job if the run folder is in use, or has a finished model."""
+        run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
+        with keeping("the run folder cannot be locked"):
+            locks.take(run.lock, f"checking {self.job.name}")
+        locks.release(run.lock)
+        self._refuse_finished(run)
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
@@ -162,7 +222,11 @@ class Coordinator(Connections, ABC):
         with keeping("the run folder cannot be locked"):
             locks.take(run.lock, f"training {self.job.name}")
         try:
-            self._prepare(resume)
+            self._ask_policy()
+            check_space(self.settings.runs, self._read())
+            self._settle()
+            self._ask_policy()
+            self._reserve(resume)
             try:
                 outcome = self._train_in(run, self._open_run(run, resume), resume)
             except BaseException:
@@ -175,7 +239,7 @@ class Coordinator(Connections, ABC):
             locks.release(run.lock)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
-        transcript = run.transcript(self.settings.name, self.job.record)
+        transcript = run.transcript(self.settings.name, self.job.record, new=not resume)
         callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
             with keeping("the run folder cannot be written"):
@@ -231,12 +295,7 @@ class Coordinator(Connections, ABC):
                     "a new run at the first round",
                 )
         else:
-            if run.status.get("state") == "finished":
-                raise JobExists(
-                    f"the run {name!r} is finished, and its model is in {runs / name}",
-                    "change name in the job file to train another model; or delete this run folder at every party and "
-                    "run train again, which replaces the model",
-                )
+            self._refuse_finished(run)
             RunFolder.create(runs, name, again=True)
         run.claim()
         session = Csprng().bytes(16)
@@ -246,6 +305,14 @@ class Coordinator(Connections, ABC):
         logs.bind(session=session.hex()[:8])
         _LOG.info("job_resumed" if resume else "job_proposed", f"asks {', '.join(self.others)}")
         return session
+
+    def _refuse_finished(self, run: RunFolder) -> None:
+        if run.status.get("state") == "finished":
+            raise JobExists(
+                f"the run {self.job.name!r} is finished, and its model is in {run.path}",
+                "change name in the job file to train another model; or delete this run folder at every party and "
+                "run train again, which replaces the model",
+            )
 
     def _begin_run(self, run: RunFolder) -> None:
         """All parties have accepted a new job: what an earlier attempt left is removed."""

@@ -98,9 +98,7 @@ def _trains(session: Session) -> TypeGuard[TrainingSession]:
     return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
 
 
-def _same_job(one: Session, other: Session) -> bool:
-    if not (_trains(one) and _trains(other)):
-        return False
+def _same_job(one: TrainingSession, other: TrainingSession) -> bool:
     return (one.job.name, one.proposer) == (other.job.name, other.proposer)
 
 
@@ -210,7 +208,7 @@ class PartyHost:
         if _trains(session):
             self.tidy()
         with self._lock:
-            if _trains(session):
+            if isinstance(session, TrainingSession) and session.uses_table:  # a dry run must find the same
                 self._check_room(session)
             self._opening[packet.session] = session
         try:
@@ -247,8 +245,9 @@ class PartyHost:
     def _enter(self, key: bytes, session: Session) -> None:
         """Register an accepted session. Earlier sessions of the same job end."""
         with self._lock:
-            replaced = [known for known, other in self._sessions.items() if _same_job(other, session)]
-            ended = [self._pop(known) for known in replaced if _trains(session)]
+            running = [(known, each) for known, each in self._sessions.items() if _trains(each)]
+            same = [known for known, each in running if _trains(session) and _same_job(each, session)]
+            ended = [self._pop(known) for known in same]
             self._sessions[key] = session
         for other in ended:
             other.give_up()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import UnreadableFile
+from veilboost.party.checks import Readiness
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.horizontal import HorizontalCoordinator
 from veilboost.party.job import Job, load_job
@@ -78,6 +80,8 @@ class Trained:
         Participants that dropped out, with the reason.
     reports : dict of str to dict
         How each remaining participant reports that it protected its rows.
+    auditable : bool
+        Whether `veilboost audit` can attack this run: the job has record = "payload".
     """
 
     job: str
@@ -96,6 +100,7 @@ class Trained:
     ids: str | None
     dropped: dict[PartyName, str]
     reports: dict[PartyName, dict[str, Any]]
+    auditable: bool
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "run": str(self.run)}
@@ -131,8 +136,8 @@ class Federation:
 
     >>> from veilboost import Federation
     >>> federation = Federation("job.toml", "bank.toml")  # doctest: +SKIP
-    >>> federation.check()  # doctest: +SKIP
-    {'shop': None, 'telecom': None}
+    >>> federation.check().errors  # doctest: +SKIP
+    {'bank': None, 'shop': None, 'telecom': None}
     >>> federation.train().rounds  # doctest: +SKIP
     60
     >>> federation.predict("new_customers.csv").scores  # doctest: +SKIP
@@ -151,13 +156,15 @@ class Federation:
         """The run folder of the job at this party. Raises `UnknownRun` before the first start."""
         return RunFolder.open(self.party.runs, self.job.name)
 
-    def check(self) -> dict[PartyName, str | None]:
-        """Ask every other party whether it would take part. Spends no privacy budget and stores nothing.
+    def check(self) -> Readiness:
+        """Check at every party whether training could start. Spends no privacy budget and stores nothing.
+
+        Every party reads and checks its own table, as training does. Rows that PSI will find are not known before.
 
         Returns
         -------
-        dict of party name to str or None
-            None for a party that would take part, otherwise its reason for refusing.
+        Readiness
+            The findings by party and check: `ready`, `errors` and `parties`.
         """
         with coordinate(self.party, self.job) as coordinator:
             return coordinator.check()
@@ -170,7 +177,7 @@ class Federation:
         resume : bool, default=False
             Resume an interrupted run after its last finished round.
         progress : bool, default=True
-            Show the stage, the boosting rounds and the parties that the job waits for.
+            Show the stage, the boosting rounds, the remaining time and the parties that the job waits for.
         console : rich.console.Console, default=None
             Where to show progress. None means standard error, or the output cell of a notebook.
 
@@ -205,6 +212,7 @@ class Federation:
             ids=run.status.get("ids"),
             dropped=dict(outcome.dropped),
             reports={name: dict(report) for name, report in outcome.reports.items()},
+            auditable=self.job.record == "payload",
         )
 
     def predict(self, frame: Any) -> Prediction:
@@ -248,14 +256,21 @@ def _console() -> Console:
     return console if console.is_jupyter else Console(stderr=True, highlight=False)
 
 
-BAR_WIDTH = 40
+BAR_WIDTH = 30
+QUIET_SECONDS = 10.0  # between lines of rounds, where nothing is drawn
 TRAINING = "training"
 
 
-class LiveView:
-    """Draws live progress on a terminal or in a notebook; elsewhere prints a line per stage and per wait.
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
-    Use it as a context manager, and pass `watch` to the driver. `seconds` is the duration of each stage.
+
+class LiveView:
+    """Draws live progress on a terminal or in a notebook; elsewhere prints a line per stage, per wait and per round.
+
+    Lines of rounds are at least ten seconds apart. The remaining time assumes that rounds take as long as those since
+    training started or resumed, and that it does not stop early. Use it as a context manager, and pass `watch` to the
+    driver. `seconds` is the duration of each stage.
     """
 
     def __init__(self, rounds: int, console: Console, shown: bool = True) -> None:
@@ -268,6 +283,8 @@ class LiveView:
         self._began = self._stage_began = time.perf_counter()
         self._stage = ""
         self._validation: float | None = None
+        self._seen = 0  # rounds of this session
+        self._said = self._began
         self._waits: dict[PartyName, str] = {}
         self._spinner = Spinner("dots")
         self._live = Live(
@@ -276,7 +293,7 @@ class LiveView:
 
     @property
     def watch(self) -> Watch:
-        return Watch(self._on_stage, self._on_round, self._on_waiting)
+        return Watch(self._on_stage, self._on_round, self._on_waiting, self._on_total)
 
     def __enter__(self) -> Self:
         self._began = time.perf_counter()
@@ -294,12 +311,20 @@ class LiveView:
     def _on_stage(self, stage: str) -> None:
         self._end_stage()
         self._stage, self._stage_began = stage, time.perf_counter()
+        self._seen, self._said = 0, self._stage_began
         self._waits.clear()
         self._say(stage)
 
     def _on_round(self, result: RoundResult) -> None:
         self.round, self._validation = result.number + 1, result.validation
+        self._seen += 1
         self._waits.clear()
+        if time.perf_counter() - self._said >= QUIET_SECONDS:
+            self._said = time.perf_counter()
+            self._say(f"{self._stage}: {', '.join(self._progress())}")
+
+    def _on_total(self, rounds: int) -> None:
+        self._rounds = rounds
 
     def _on_waiting(self, party: PartyName, why: str) -> None:
         if party not in self._waits:
@@ -318,15 +343,24 @@ class LiveView:
         if self._shown and not self._drawn:
             self._console.print(escape(text), soft_wrap=True)
 
+    def _progress(self) -> Iterator[str]:
+        yield f"round {self.round} of {self._rounds}"
+        if self._validation is not None:
+            yield f"{self._validation:.4f} on validation rows"
+        now = time.perf_counter()
+        yield f"{_duration(now - self._began)} elapsed"
+        if self._seen:
+            left = (now - self._stage_began) / self._seen * max(self._rounds - self.round, 0)
+            yield f"{_duration(left)} left"
+
     def _draw(self) -> RenderableType:
         line = Table.grid(padding=(0, 2, 0, 0))
         cells: list[RenderableType] = [self._spinner, Text(self._stage or "starting", style="bold")]
         if self._stage == TRAINING:
             cells.append(ProgressBar(self._rounds, self.round, width=BAR_WIDTH))
-            cells.append(f"round {self.round} of {self._rounds}")
-            if self._validation is not None:
-                cells.append(f"{self._validation:.4f} on validation rows")
-        cells.append(f"{time.perf_counter() - self._began:.0f} s")
+            cells += self._progress()
+        else:
+            cells.append(_duration(time.perf_counter() - self._began))
         line.add_row(*cells)
         waits = [
             Text(f"  waiting for {party}: {why}", style="yellow", overflow="ellipsis", no_wrap=True)

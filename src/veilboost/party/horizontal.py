@@ -5,28 +5,28 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from veilboost import __version__
+from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
-from veilboost.data.table import drawn_rows
-from veilboost.errors import (
-    AgainstPolicy,
-    NothingToResume,
-    UnexpectedMessage,
-    VeilBoostError,
-)
+from veilboost.data.table import PartyTable, drawn_rows
+from veilboost.errors import AgainstPolicy, NothingToResume, UnexpectedMessage, VeilBoostError
 from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
 from veilboost.party.booking import training_request
+from veilboost.party.checks import Checks, check_space
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, Revoked, check_peer, check_signed, sign
 from veilboost.party.job import Job
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Checked, Finish, Propose
 from veilboost.party.policy import Policy, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings, load_allowed
+from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.protocols.horizontal.roles import (
     LOST,
     HelperContext,
@@ -39,7 +39,7 @@ from veilboost.protocols.horizontal.roles import (
 from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
 from veilboost.wire.channel import Channel, Peers, Reply
-from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.message import Catalogue, Done, Message, decode, encode
 from veilboost.wire.rpc import Caller
 
 
@@ -50,14 +50,52 @@ class HorizontalCoordinator(Coordinator):
         if settings.name != job.driver:
             raise AgainstPolicy(f"{settings.name} is not the server of {job.name!r}", f"{job.driver} starts the job")
         self._config = settle(job.spec, job.training)
-        decide(settings.policy, training_request(settings, job, self._config, dict.fromkeys(job.others)))
         super().__init__(settings, job, watch)
 
-    def _prepare(self, resume: bool | None) -> None:
+    def _ask_policy(self) -> None:
+        request = training_request(self.settings, self.job, self._config, dict.fromkeys(self.job.others))
+        decide(self.settings.policy, request)
+
+    def _read(self) -> int:
+        return 0
+
+    def _settle(self) -> None:
+        pass
+
+    def _reserve(self, resume: bool) -> None:
         if resume:
             raise NothingToResume(
                 "horizontal jobs have no checkpoints", "run train without --resume: training starts at the first round"
             )
+
+    def _match(
+        self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
+    ) -> dict[PartyName, VeilBoostError | None]:
+        """Compare the introductions of all participants, as the server does when it trains."""
+        if not ready or len(answers) < len(self.others):
+            return {}
+        catalogue, owners = Catalogue(self.spec.messages), self.job.owners
+        introductions = {name: decode(answers[name].introduction.tobytes(), catalogue) for name in owners}
+        differing = self._role(callers, introductions).check()
+        return {name: differing.get(name) for name in owners}
+
+    def _role(
+        self,
+        callers: Mapping[PartyName, Caller],
+        introductions: Mapping[PartyName, Message],
+        watcher: Watcher | None = None,
+    ) -> ServerRole:
+        names = self.job.owners
+        return self.spec.roles[self.spec.driver](
+            ServerContext(
+                self.settings.name,
+                Peers({name: callers[name] for name in names}),
+                {name: introductions[name] for name in names},
+                self._config,
+                self.settings.cores,
+                watcher,
+            )
+        )
 
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
@@ -66,19 +104,9 @@ class HorizontalCoordinator(Coordinator):
         introductions = everyone.ask(dict.fromkeys(callers, proposal), Message)
         self._begin_run(run)
         run.note(state="training")
+        self.watch.total(self._config.n_estimators)
         self.watch.stage("training")
-        participants = Peers({name: callers[name] for name in self.job.owners})
-        server: ServerRole = self.spec.roles[self.spec.driver](
-            ServerContext(
-                self.settings.name,
-                participants,
-                {name: introductions[name] for name in participants.names},
-                self._config,
-                self.settings.cores,
-                lambda result: self._after_round(run, result),
-            )
-        )
-        return server.train()
+        return self._role(callers, introductions, lambda result: self._after_round(run, result)).train()
 
     def _finish(self, callers: Mapping[PartyName, Caller], outcome: TrainingOutcome) -> None:
         skeleton = cast(Skeleton, outcome.share.skeleton)
@@ -124,14 +152,15 @@ class HorizontalSession(TrainingSession):
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
         """A participant answers with its introduction: what the server must know about its columns."""
-        if message.dry_run:
+        if self._is_dry(message):
             self.over = True
-        elif self.uses_table:
+            return self._checked(peer)
+        if self.uses_table:
             if self._participant is None:
                 self._participant = self._begin(peer)
             return self._participant.introduce()
-        elif self._helper is None:
-            self._log_accepted()
+        if self._helper is None:
+            self._open_helper_run()
             self._helper = self.spec.roles[self.role](
                 HelperContext(
                     self.job.driver,
@@ -146,17 +175,29 @@ class HorizontalSession(TrainingSession):
 
     def _begin(self, peer: PeerIdentity) -> ParticipantRole:
         """Read the table, ask the policy with everything that is known now, and join the job."""
-        self._refuse_finished()
+        self._check_run()
         try:
-            table = load_allowed(self.settings)
+            table = self._load()
+            participant, _ = self._introduced(table, self._booking)
         except VeilBoostError:  # the owner finds the reason in the run's status
             self._open_run(state="failed")
             raise
-        self._width = len(table.columns)
         self._check_memory(table.rows, len(table.columns))
+        check_space(self.settings.runs, table.rows)
         self._decide(peer, table.rows, reserve=True)
         self._begin_run(self._open_run(), None, state="training", rows=table.rows)
-        return self.spec.roles["participant"](
+        return participant
+
+    def _load(self) -> PartyTable:
+        table = load_allowed(self.settings)
+        self._width, self._rows = len(table.columns), table.rows
+        return table
+
+    def _introduced(self, table: PartyTable, account: Account) -> tuple[ParticipantRole, Message]:
+        """The role of a participant, and its introduction, which needs labels that fit the job."""
+        share, random_state = self.job.validation, self._config.random_state
+        identity, policy, revoked = own_identity(self.settings), self.settings.policy, revoked_at(self.settings)
+        role: ParticipantRole = self.spec.roles["participant"](
             ParticipantContext(
                 party=self.settings.name,
                 table=table,
@@ -164,15 +205,21 @@ class HorizontalSession(TrainingSession):
                 config=self._config,
                 threads=self.settings.cores,
                 randomness=self._booking.randomness,
-                account=self._booking,
-                held_out=drawn_rows(table.ids, self.job.validation, self._config.random_state)
-                if self.job.validation
-                else None,
-                signer=CertificateSigner(
-                    own_identity(self.settings), self.settings.policy, revoked_at(self.settings), self._session
-                ),
+                account=account,
+                held_out=drawn_rows(table.ids, share, random_state) if share else None,
+                signer=CertificateSigner(identity, policy, revoked, self._session),
             )
         )
+        return role, role.introduce()
+
+    def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if checks.passes("table", lambda: found.update(table=self._load())):
+            table: PartyTable = found.pop("table")
+            checks.passes("policy", lambda: self._decide(peer, table.rows))
+            checks.passes("run", lambda: self._check_memory(table.rows, len(table.columns)))
+            checks.passes("label", lambda: found.update(told=self._introduced(table, MemoryAccount())[1]))
+        return {"introduction": np.frombuffer(encode(found["told"]), np.uint8)} if "told" in found else {}
 
     def _finished_share(self, trees: int) -> ModelShare | None:
         return None if self._participant is None else self._participant.share

@@ -64,6 +64,11 @@ class Identity:
     fingerprint: str
     not_after: datetime
 
+    @property
+    def days_left(self) -> int:
+        """The days until the certificate expires."""
+        return (self.not_after - datetime.now(UTC)).days
+
 
 @dataclass(frozen=True)
 class PeerIdentity:

@@ -13,7 +13,7 @@ from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 @dataclass(frozen=True)
 class Propose(Message):
-    """Driving party to every other: a job, as TOML. `dry_run`: only report whether the policy allows the job.
+    """Driving party to every other: a job, as TOML. `dry_run`: only check it; the answer is `Checked`.
 
     `resume`: the job was interrupted; continue from the run folder.
     """
@@ -37,14 +37,38 @@ class Accepted(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
-        Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
-        Reveals("how many trees its last checkpoints have, and digests of them under its own key", "active"),
+        Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
+        Reveals("how many trees its last checkpoints have, and digests under its own key", "active", given=("trees",)),
     )
     release: str
     aligned: bool
     batches: int = 1
     trees: Annotated[Int32Array, ArraySpec("int32", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked(Message):
+    """Other party to driving party, after a dry run: for each check the code of its error and the public text of it.
+
+    Both are empty if the check passed. `clock` is its time, in seconds since 1970, and `days` those until its
+    certificate expires. `batches` as in `Accepted`. `introduction`: that of a participant, encoded.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which checks of the job it passes, the codes of its errors, its clock and certificate", "active"),
+        Reveals("which checks of the job it passes, the codes of its errors, its clock and certificate", "server"),
+        Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
+        Reveals("the introduction that it sends when it joins the job", "server", given=("introduction",)),
+    )
+    release: str
+    checks: tuple[str, ...]
+    codes: tuple[str, ...]
+    texts: tuple[str, ...]
+    clock: float
+    days: int
+    batches: int = 1
+    introduction: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(default_factory=lambda: np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True)
@@ -56,7 +80,7 @@ class BeginAlignment(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
-        Reveals("about how many million rows the largest party has, where a table is read by shard", role)
+        Reveals("about how many million rows the largest party has, if one reads by shard", role, given=("batches",))
         for role in ("passive", "authority", "csp")
     )
     batches: int = 1
@@ -188,6 +212,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     PrepareAlignment,
     OpenService,
     Accepted,
+    Checked,
     BeginAlignment,
     NextBatch,
     EndAlignment,

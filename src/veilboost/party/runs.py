@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
+PROPOSED = "transcript.new"  # of an attempt that has not begun
 
 
 RUNNING = ("proposed", "aligning", "training")
@@ -87,9 +88,12 @@ class RunFolder:
     def begin(self, job: str, key: bytes | None, **status: Any) -> None:
         """Begin a new attempt, and remove what an earlier one left: its rows and trees do not belong to this one.
 
-        The transcript stays and grows: data that was sent then remains sent.
+        The transcript of an earlier attempt stays beside that of this one: data that was sent then remains sent.
         """
         with keeping("an earlier attempt cannot be removed"):
+            if (self.path / PROPOSED).exists():
+                self._set_aside(TRANSCRIPT)
+                durable.commit_folder(self.path / PROPOSED, self.path / TRANSCRIPT)
             for folder in ("checkpoint", "alignment", "alignment.partial", "share", "share.partial"):
                 if (self.path / folder).exists():  # trees first: what is left must not have trees of other rows
                     shutil.rmtree(self.path / folder)
@@ -288,10 +292,29 @@ class RunFolder:
     def load_share(self) -> ModelShare:
         return load_share(self.path / "share", of_run=True)
 
-    def transcript(self, owner: PartyName, record: str) -> Transcript:
-        """The transcript of `owner` in this run, recorded as the job requires."""
-        folder = None if record == "none" else self.path / TRANSCRIPT
-        return Transcript(owner, folder, "payload" if record == "payload" else "types")
+    def transcript(self, owner: PartyName, record: str, new: bool = False) -> Transcript:
+        """The transcript of `owner` in this run, recorded as the job requires.
+
+        `new`: of a new attempt. It takes the place of an earlier attempt's transcript when the attempt begins.
+        """
+        folder = self.path / TRANSCRIPT
+        if new and folder.exists():
+            folder = self.path / PROPOSED
+            with keeping("the transcript cannot be written"):
+                self._set_aside(PROPOSED)  # of an attempt that was refused
+                folder.mkdir(mode=0o700)
+        return Transcript(owner, None if record == "none" else folder, "payload" if record == "payload" else "types")
+
+    @property
+    def earlier_transcripts(self) -> list[Path]:
+        """The transcripts of earlier attempts, oldest first."""
+        found = {path.suffix[1:]: path for path in self.path.glob(f"{TRANSCRIPT}.*")}
+        return [found[number] for number in sorted(filter(str.isdecimal, found), key=int)]
+
+    def _set_aside(self, name: str) -> None:
+        if (self.path / name).exists():
+            last = max((int(path.suffix[1:]) for path in self.earlier_transcripts), default=0)
+            durable.commit_folder(self.path / name, self.path / f"{TRANSCRIPT}.{last + 1}")
 
     def add_metric(self, result: RoundResult) -> None:
         with keeping("metrics.jsonl cannot be written"), (self.path / "metrics.jsonl").open("a") as file:
@@ -337,32 +360,47 @@ def list_runs(runs: Path) -> Iterator[RunFolder]:
 def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
     """The owner of a run and its messages, in the order in which message types first occurred.
 
-    `run` is a run folder, or the transcript folder in it. Raises `UnreadableFile` if it has no readable transcript.
+    `run` is a run folder, or a transcript folder in it, such as that of an earlier attempt. Raises `UnreadableFile` if
+    it has no readable transcript.
     """
-    folder = run.parent if not (run / TRANSCRIPT).exists() and (run / ENTRIES).exists() else run
+    folder, transcript = _transcript_of(run)
     owner = RunFolder(folder).status.get("party")
     if not isinstance(owner, str):
         raise UnknownRun(f"{run} is not the folder of a run")
-    if not (folder / TRANSCRIPT / ENTRIES).exists():
+    if not (transcript / ENTRIES).exists():
         raise UnreadableFile(
             f"the run in {folder} has no transcript", 'a transcript is recorded unless the job has record="none"'
         )
     roles = _roles(folder)
     found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
-    for entry in read_transcript(folder / TRANSCRIPT):
+    for entry in read_transcript(transcript):
         sender, receiver = (owner, entry.peer) if entry.direction == "sent" else (entry.peer, owner)
         count, size, reveals = found.get((sender, receiver, entry.message), (0, 0, ()))
-        if not count:
-            reveals = tuple(
-                (what, receiver if roles.get(receiver) == role else str(role)) for what, role in entry.reveals
-            )
+        reveals = tuple(dict.fromkeys((*reveals, *_revealed_to(receiver, roles, entry.reveals))))
         found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
     return owner, [Exchange(*key, *value) for key, value in found.items()]
 
 
+def _revealed_to(
+    receiver: PartyName, roles: Mapping[PartyName, str], reveals: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """What a message reveals to its receiver; if it is for other roles of the job, what these learn from it."""
+    own = roles.get(receiver)
+    for what, role in reveals:
+        if role == own:
+            yield what, receiver
+        elif not roles or (role in roles.values() and not any(each == own for _, each in reveals)):
+            yield what, role
+
+
 def read_entries(run: Path) -> Iterator[Entry]:
     """The individual messages, from the same folders as `read_exchanges`."""
-    return read_transcript(run / TRANSCRIPT if (run / TRANSCRIPT).exists() else run)
+    return read_transcript(_transcript_of(run)[1])
+
+
+def _transcript_of(run: Path) -> tuple[Path, Path]:
+    """The run folder, and the folder of the transcript."""
+    return (run.parent, run) if (run / ENTRIES).exists() else (run, run / TRANSCRIPT)
 
 
 def _roles(folder: Path) -> Mapping[PartyName, str]:

@@ -7,17 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from veilboost import logs
+from veilboost import __version__, logs
 from veilboost.config import TrainingConfig
 from veilboost.durable import Locks, keeping
 from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, TableBusy, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
-from veilboost.party.hub import Reach, caller_to
+from veilboost.party.checks import Checks, check_space
+from veilboost.party.hub import Reach, caller_to, own_identity
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
-from veilboost.party.lifecycle import end, park
-from veilboost.party.messages import Finish, Propose
+from veilboost.party.lifecycle import end, park, refuse_ended
+from veilboost.party.messages import Checked, Finish, Propose
 from veilboost.party.metrics import Metrics
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
@@ -133,6 +134,7 @@ class TrainingSession(Session):
         self.dry_run = proposal.dry_run
         self._proposal = proposal
         self._run: RunFolder | None = None
+        self._rows = 0  # of the table, once it is read
         self._locked = self._new = False  # `_new`: accepted, but what an earlier attempt left is still there
         self._failed = False
         self._check_place(peer)
@@ -180,6 +182,44 @@ class TrainingSession(Session):
         request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
+    def _checked(self, peer: PeerIdentity) -> Checked:
+        """Make the checks of a dry run, by the functions that training uses. Nothing is stored or spent."""
+        checks, about = Checks(self.job.name), dict[str, Any]()
+        checks.passes("policy", lambda: self._decide(peer))
+        checks.passes("certificate", lambda: own_identity(self.settings))
+        if checks.passes("run", self._check_run) and self.uses_table:
+            about = self._check_table(peer, checks)
+        checks.passes("disk", lambda: check_space(self.settings.runs, self._rows))
+        days = 0 if checks.errors["certificate"] else own_identity(self.settings).days_left
+        return checks.answer(__version__, days, **about)
+
+    def _is_dry(self, message: Propose) -> bool:
+        """Whether a proposal is a dry run. A session is either one or a job."""
+        if message.dry_run != self.dry_run:
+            raise UnexpectedMessage("a dry run needs a session of its own")
+        return message.dry_run
+
+    def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
+        """Read the table and check what depends on it. Returns fields of the answer."""
+        raise NotImplementedError
+
+    def _check_run(self) -> None:
+        """Refuse a new job if the run folder is finished, of another driver, or in use by another process."""
+        self._refuse_other_driver()
+        if self.uses_table:
+            self._refuse_finished()
+        with keeping("the run folder cannot be locked"):
+            self._locks.take(self._folder.lock, f"checking {self.job.name} for {self.proposer}")
+        self._locks.release(self._folder.lock)
+
+    def _refuse_other_driver(self) -> None:
+        if self._folder.exists and self._folder.status.get("active") != self.job.driver:
+            raise JobExists(
+                f"{self.settings.name} has a run {self.job.name!r} of another driver",
+                "change name in the job file",
+                public="the party already has a run with this name; change name in the job file",
+            )
+
     def note_error(self, reason: str) -> None:
         self._failed = True
         if self._run is not None:
@@ -221,19 +261,31 @@ class TrainingSession(Session):
                 public="the party has too little free memory for the job; try again when other jobs have ended",
             )
 
-    def _open_run(self, **noted: Any) -> RunFolder:
-        """Record the job in its folder from now on: its driver, and every message. Earlier trees stay."""
+    def _open_run(self, *, new: bool = True, **noted: Any) -> RunFolder:
+        """Record the job in its folder from now on: its driver, and every message. Earlier trees stay.
+
+        `new`: messages of an earlier attempt do not belong to this one.
+        """
         if not self._locked:
             with keeping("the run folder cannot be locked"):
                 self._locks.take(self._folder.lock, f"the job {self.job.name} of {self.proposer}")
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
-        run.claim()
+        if self.uses_table:  # a helper may serve several alignments of a job at once
+            run.claim()
         self._log_accepted()
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
-        self._transcript = run.transcript(self.settings.name, self.job.record)
+        self._transcript = run.transcript(self.settings.name, self.job.record, new)
         return run
+
+    def _open_helper_run(self) -> None:
+        """A helper records the job, too. Its transcript holds all alignments of the job, also those of predictions."""
+        self._refuse_other_driver()
+        if self._proposal.resume:
+            refuse_ended(self._folder, self.settings)
+        check_space(self.settings.runs)
+        self._open_run(new=False, state="training").save_job(self._proposal.job)
 
     def _begin_run(self, run: RunFolder, key: bytes | None, **noted: Any) -> None:
         """A new job begins: what an earlier attempt left is removed. `key`: for a job that may resume."""
@@ -273,12 +325,13 @@ class TrainingSession(Session):
                 self._run.save_share(share)
                 self._run.note(state="finished", error=None)
                 self._run.forget_key()
+            elif message.completed and not self.uses_table:
+                self._run.note(state="finished", error=None)
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
-            self._booking.close(None if self._new else self._run)
+            if self.uses_table:
+                self._booking.close(None if self._new else self._run)
             self._log_end(str(self._run.status.get("state")))
-        else:
-            self._log_end("finished" if message.completed else "cancelled")
         self.over = True
         return Done()
 
@@ -297,10 +350,12 @@ class TrainingSession(Session):
     def give_up(self) -> None:
         """End the session. Stored data stays, and so does the spent budget."""
         try:
-            if self.uses_table and not self.dry_run and not self.over:
+            if self.over or self.dry_run:
+                return
+            if self.uses_table:
                 self._booking.close(None if self._new else self._run)
-                if self._run is not None and park(self._run, self._session.hex()):
-                    self._log_stop("job_parked", "the session ended without its driver")
+            if self._run is not None and park(self._run, self._session.hex()):
+                self._log_stop("job_parked", "the session ended without its driver")
         finally:
             if self._locked:
                 self._locks.release(self._folder.lock)

@@ -5,16 +5,17 @@ Rows are aligned, then trees are trained with checkpoints.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from veilboost import __version__
 from veilboost.align.api import HelperContext, alignment_named
 from veilboost.boost.booster import Progress
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.durable import keeping
 from veilboost.engine.api import lasting_engine
@@ -23,7 +24,6 @@ from veilboost.engine.tables import table_digest, taken
 from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
-    JobExists,
     MissingLabel,
     NothingToResume,
     StaleSession,
@@ -42,6 +42,7 @@ from veilboost.party.batches import (
     requested_batches,
 )
 from veilboost.party.booking import Booking, training_request, with_own_delta
+from veilboost.party.checks import Checks, check_space
 from veilboost.party.coordinator import Coordinator, Watch, without_addresses
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
@@ -50,6 +51,7 @@ from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
     BeginAlignment,
+    Checked,
     Checkpoint,
     CheckpointStored,
     EndAlignment,
@@ -90,24 +92,55 @@ class VerticalCoordinator(Coordinator):
             self._booking = Booking.of_run(settings, job.name, resume=True)
         except DamagedState:  # the job can begin anew
             self._booking = Booking(settings, job.name)
-        _own_policy(settings, job, self._booking.consider)
+        if settings.name != job.driver:
+            raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts it")
+        self._table: PartyTable | None = None
         super().__init__(settings, job, watch)
 
     @property
     def others(self) -> tuple[PartyName, ...]:
         return who_answers(self.job)
 
-    def _prepare(self, resume: bool | None) -> None:
-        """Read this party's table and resolve the parameters that depend on its labels, before the job is proposed."""
+    def _ask_policy(self) -> None:
+        rows = None if self._table is None else _known_rows(self.settings, self.job, self._table)
+        _own_policy(self.settings, self.job, self._booking.consider, rows)
+
+    def _read(self) -> int:
         self.watch.stage("reading the table")
         if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
         self._table = open_table(self.settings)
-        job = resolve(self.spec, self.job.training, self._table, engine=self.settings.engine, classes=self._classes)
+        return self._table.rows
+
+    def _settle(self) -> None:
+        table = cast(PartyTable, self._table)
+        job = resolve(self.spec, self.job.training, table, engine=self.settings.engine, classes=self._classes)
         self.job = replace(self.job, training=job.config)
-        if resume is not None:
-            self._booking = Booking.of_run(self.settings, self.job.name, resume)
-            _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
+
+    def _reserve(self, resume: bool) -> None:
+        self._booking = Booking.of_run(self.settings, self.job.name, resume)
+        _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
+
+    def _match(
+        self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
+    ) -> dict[PartyName, VeilBoostError | None]:
+        """Compare tables that are aligned already, by the messages of training. PSI runs only in training."""
+        found: dict[PartyName, VeilBoostError | None] = {}
+        if alignment_named(self.job.alignment).finds_by_id:
+            return found
+        table = cast(PartyTable, self._table)
+        for name in (name for name in answers if name in self.job.owners):
+            peer, accepted = {name: callers[name]}, {name: Accepted(__version__, False, answers[name].batches)}
+            try:
+                if ready:
+                    salt = Csprng().bytes(SALT_BYTES)
+                    found[name] = None
+                    list(drive_alignment(self.settings, self.job, table, peer, accepted, salt))
+            except VeilBoostError as error:
+                found[name] = error
+            with contextlib.suppress(VeilBoostError):
+                Peers(peer).ask({name: Finish(completed=False)}, Done)
+        return found
 
     @property
     def _key(self) -> bytes:
@@ -130,7 +163,7 @@ class VerticalCoordinator(Coordinator):
             run.save_key(self._key)
         else:
             self._begin_run(run)
-        table = self._table
+        table = cast(PartyTable, self._table)
         if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
             salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
             run.note(state="aligning")
@@ -142,6 +175,7 @@ class VerticalCoordinator(Coordinator):
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.settle_table(self._booking.job, table_digest(table, self._booking.table_key))
         run.note(state="training", rows=table.rows)
+        self.watch.total(self.spec.completed(self.job.training, table.rows).n_estimators)
         self.watch.stage("training")
         randomness = self._booking.randomness
         if (self.settings.runs / PREPARED).is_dir():
@@ -181,12 +215,16 @@ def _own_policy(
     settings: PartySettings, job: Job, ask: Callable[[TrainRequest], None], rows: int | None = None
 ) -> None:
     """`ask` this party's own policy about the job."""
-    if settings.name != job.driver:
-        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
     try:
         ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
     except AgainstPolicy as error:
         raise AgainstPolicy(f"{error.what} (this is the policy of {settings.name} itself)", error.remedy) from None
+
+
+def _known_rows(settings: PartySettings, job: Job, table: PartyTable) -> int | None:
+    """The rows of a job before its alignment; None if PSI will find them. A table that is too small stays so."""
+    found = alignment_named(job.alignment).finds_by_id and table.rows >= settings.policy.min_rows
+    return None if found else table.rows
 
 
 def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:
@@ -294,7 +332,8 @@ class VerticalSession(TrainingSession):
         if self._helper is not None and not (drives and isinstance(message, Propose | Finish)):
             answer = self._helper.handle(peer.party, message, drives)
             self.over = self._helper.over
-            if self.over:
+            if self.over and self._run is not None:
+                self._run.note(state="finished", error=None)
                 self._log_end("finished")
             return answer
         self._only_proposer(peer)
@@ -320,24 +359,21 @@ class VerticalSession(TrainingSession):
             return self._batches.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came too early")
 
-    def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
-        if message.dry_run:
-            self.over = True
-            return Accepted(__version__, aligned=False)
+    def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
+        if self._is_dry(message):
+            answer = self._checked(peer)
+            # Tables that are aligned already are compared next.
+            self.over = any(answer.codes) or not self.uses_table or self._alignment.finds_by_id
+            return answer
         if not self.uses_table:
+            self._open_helper_run()
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
-            self._log_accepted()
             return Accepted(__version__, aligned=False)
         batches, folder = requested_batches(self.settings), self._folder
-        if folder.exists and folder.status.get("active") != self.job.driver:
-            raise JobExists(
-                f"{self.settings.name} has a run {self.job.name!r} with another active party",
-                "change name in the job file",
-                public="the party already has a run with this name; change name in the job file",
-            )
         if message.resume:
+            self._refuse_other_driver()
             if not (folder.exists and (folder.path / JOB).exists()):
                 raise NothingToResume(
                     f"{self.settings.name} has no run {self.job.name!r}",
@@ -349,13 +385,13 @@ class VerticalSession(TrainingSession):
             refuse_ended(folder, self.settings)
             self._finished = folder.status.get("state") == "finished"
             if self._finished:  # the driver stopped before it noted that the job is complete
-                run = self._open_run()
+                run = self._open_run(new=False)
             else:
                 self._decide(peer, reserve=True)
-                run = self._open_run(state="proposed")
+                run = self._open_run(new=False, state="proposed")
                 run.save_key(self._booking.randomness.key)
         else:
-            self._refuse_finished()
+            self._check_run()
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
@@ -373,36 +409,51 @@ class VerticalSession(TrainingSession):
     def _load(self) -> PartyTable:
         if self._table is None:
             self._table = load_allowed(self.settings, in_place=True).without_label()
-            self._width = len(self._table.columns)
+            self._width, self._rows = len(self._table.columns), self._table.rows
         return self._table
 
+    def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
+        if not checks.passes("table", self._load):
+            return {}
+        rows = _known_rows(self.settings, self.job, self._load())
+        checks.passes("policy", lambda: self._decide(peer, rows))
+        checks.passes("run", lambda: self._check_memory(self._rows, self._width))
+        return {"batches": requested_batches(self.settings)}
+
     def _begin_alignment(self, message: BeginAlignment) -> Done:
-        if self._run is None or self._batches is not None:
+        if (self._run is None and not self.dry_run) or self._batches is not None:
             raise UnexpectedMessage("alignment began before the job was accepted, or twice")
-        if self._new:  # all parties have accepted
-            self._begin_run(self._run, self._booking.randomness.key)
-            self._new = False
-        self._run.note(state="aligning")
+        if self._run is not None:
+            if self._new:  # all parties have accepted
+                self._begin_run(self._run, self._booking.randomness.key)
+                self._new = False
+            self._run.note(state="aligning")
+            self._load()
+            check_space(self.settings.runs, self._rows)
         helpers = self._helpers(self.job)
         self._batches = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
         self._training = None  # its rows were aligned earlier, but another party lost them
         return Done()
 
     def _next_batch(self, message: NextBatch) -> Done:
-        if self._batches is None or self._run is None:
+        if self._batches is None:
             raise UnexpectedMessage("alignment has not begun")
-        self._run.save_batch(message.number - 1, self._batches.next(message))
+        positions = self._batches.next(message)
+        if self._run is not None:
+            self._run.save_batch(message.number - 1, positions)
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
-        if self._batches is None or self._run is None:
+        if self._batches is None:
             raise UnexpectedMessage("alignment has not begun")
-        positions = self._batches.end(message)
-        self._decide(peer, message.rows, reserve=True)
-        self._run.save_batch(self._batches.last, positions)
-        self._run.end_alignment(self._batches.last + 1)
+        positions, last = self._batches.end(message), self._batches.last
+        self._decide(peer, message.rows, reserve=not self.dry_run)
+        if self._run is not None:
+            self._run.save_batch(last, positions)
+            self._run.end_alignment(last + 1)
         self._batches = None
-        self._start_training(self._run)
+        if self._run is not None:
+            self._start_training(self._run)
         return Done()
 
     def _start_training(self, run: RunFolder) -> None:

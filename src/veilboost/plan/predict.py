@@ -64,6 +64,7 @@ class Prediction:
     memory_together: float
     together: float
     trees: int
+    depth: int
 
     @property
     def seconds(self) -> float:
@@ -110,6 +111,7 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         memory_together=memory.together,
         together=here + there,
         trees=job.trees,
+        depth=job.depth,
     )
 
 

@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from veilboost.boost.metrics import check_metric_fits
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import check_label_present, check_labels, infer_objective
@@ -80,6 +81,8 @@ def resolve(
                 f"{len(classes)} classes are declared, but objective is {objective!r}",
                 'set objective to "binary" for two classes and to "multiclass" for more, or leave it at "auto"',
             )
+    if config.eval_metric != "auto":
+        check_metric_fits(config.eval_metric, objective if custom_loss is None else "custom")
     declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
     config = replace(config, objective=objective)
     job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table)

@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, cast, get_args, get_origin, get_typ
 import numpy as np
 
 from veilboost.errors import MalformedMessage, UnknownMessage
-from veilboost.types import UInt8Array
+from veilboost.types import AnyArray, UInt8Array
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,15 @@ class Reveals:
     """One fact that the receiver learns from a message.
 
     `exact`: it is a value of the sender's data itself, in the protocols whose spec lists the message as exact.
-    `per_bin`: it applies to every bin of the sender's columns.
+    `per_bin`: it applies to every bin of the sender's columns. `given`: it is revealed only if one of these fields is
+    neither empty nor at its default.
     """
 
     what: str
     to: str
     exact: bool = False
     per_bin: bool = False
+    given: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ class Message:
     @classmethod
     def type_name(cls) -> str:
         return cls.__name__
+
+
+def revealed(message: Message) -> tuple[Reveals, ...]:
+    """What this message reveals: without facts whose fields it leaves empty."""
+    return tuple(
+        item for item in message.reveals if not item.given or any(_is_set(message, name) for name in item.given)
+    )
+
+
+def _is_set(message: Message, name: str) -> bool:
+    value, default = getattr(message, name), getattr(type(message), name, None)
+    return bool(cast(AnyArray, value).size) if isinstance(value, np.ndarray) else value != default
 
 
 @dataclass(frozen=True)

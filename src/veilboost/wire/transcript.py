@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from veilboost.durable import keeping
 from veilboost.errors import InvalidParameter, UnreadableFile
 from veilboost.types import PartyName
-from veilboost.wire.message import Message
+from veilboost.wire.message import Message, Reveals, revealed
 
 Direction = Literal["sent", "received"]
 Record = Literal["types", "payload"]
@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 
 
 @cache
-def _reveals(message: type[Message]) -> str:
-    """What a message class reveals, as JSON. Cached: a run has few classes and many messages."""
-    return json.dumps([(item.what, item.to) for item in message.reveals])
+def _as_json(reveals: tuple[Reveals, ...]) -> str:
+    """What a message reveals, as JSON. Cached: a run has few classes and many messages."""
+    return json.dumps([(item.what, item.to) for item in reveals])
 
 
 class Transcript:
@@ -58,7 +58,9 @@ class Transcript:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if (folder / ENTRIES).exists():  # a killed party may have left half a line
                 with (folder / ENTRIES).open("r+b") as file:
-                    file.truncate(file.read().rfind(b"\n") + 1)
+                    content = file.read()
+                    if not content.endswith(b"\n"):  # otherwise another session may append to it now
+                        file.truncate(content.rfind(b"\n") + 1)
             # Line-buffered: if the process is killed, every message sent before is in the file.
             self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
@@ -77,7 +79,7 @@ class Transcript:
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
                 f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'
-                f'"size":{size},"offset":{offset},"reveals":{_reveals(type(message))}}}\n'
+                f'"size":{size},"offset":{offset},"reveals":{_as_json(revealed(message))}}}\n'
             )
             if self._frames is not None and frame is not None:
                 self._frames.write(frame)
@@ -119,7 +121,10 @@ def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
     """Read the entries with their frames, where payloads were recorded."""
     path = folder / PAYLOADS
     if not path.exists():
-        raise UnreadableFile(f"{folder} contains no payloads", 'train with record = "payload" in the job')
+        raise UnreadableFile(
+            f"{folder} has no payloads: the job was trained without them, and they cannot be added",
+            'write record = "payload" and another name into the job file, train again, and audit the new run',
+        )
     with path.open("rb") as file:
         for entry, offset in _read(folder):
             if offset is not None:

@@ -249,7 +249,7 @@ def test_a_job_resumes_as_often_as_the_passive_owner_allows(pair):
 def test_a_passive_owner_refuses_an_overdraft_before_the_job_starts(pair, rule):
     pair.settle(shop={rule: JOB_COSTS * 0.99})
     with pair.driver() as driver:
-        assert rule in str(driver.check()["shop"])
+        assert rule in str(driver.check().errors["shop"])
     with pytest.raises(PeerRefused, match=rule):
         pair.train()
     assert pair.ledger("shop").rows() == ()
@@ -261,9 +261,14 @@ def test_a_passive_owner_refuses_an_overdraft_before_the_job_starts(pair, rule):
 @pytest.mark.parametrize("rule", ["epsilon_per_job", "epsilon_total"])
 def test_an_active_owner_refuses_an_overdraft_before_anybody_is_asked(pair, rule):
     pair.settle(bank={rule: JOB_COSTS * 0.99})
-    with pytest.raises(AgainstPolicy, match=rule):
-        pair.driver()
-    assert not (pair.folder / "runs-bank").exists()
+    with pair.driver() as driver:
+        found = driver.check()
+        assert rule in str(found.errors["bank"])
+        assert found.parties["shop"] == {}, "nobody is asked"
+        with pytest.raises(AgainstPolicy, match=rule):
+            driver.train()
+    assert not (pair.folder / "runs-bank" / "first").exists()
+    assert not (pair.folder / "runs-shop" / "first").exists()
 
 
 def test_budgets_add_up_over_jobs(pair):
@@ -347,7 +352,7 @@ def test_what_a_killed_attempt_set_aside_is_given_back_when_its_job_comes_again(
     killed = Booking(load_party(pair.folder / "bank.toml"), "first")
     pair.ledger("bank").reserve(killed.job, JOB_COSTS, DELTA, lambda: None)
     with pytest.raises(AgainstPolicy, match="epsilon_total"):
-        pair.driver("another")
+        pair.train("another")
     assert pair.ledger("bank").reserved() == {killed.job: JOB_COSTS}
     told = pair.answer("ledger", "close", killed.job, "--party", "bank.toml")
     assert told["given_back"] == pytest.approx(JOB_COSTS)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -14,13 +15,15 @@ from parties import CONFIG, Town, free_port, make_certificates
 from veilboost import Federation
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import PeerUnreachable, StaleSession, UnknownRun, UnreadableFile
+from veilboost.party import federation as federation_module
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import LiveView
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.messages import Checkpoint, Propose
+from veilboost.party.messages import Accepted, BeginAlignment, Checkpoint, Propose
 from veilboost.party.runs import RunFolder, read_exchanges
 from veilboost.party.settings import load_party
 from veilboost.party.vertical import VerticalSession
+from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer
 
@@ -51,7 +54,7 @@ def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> Non
         assert repr(federation) == "Federation('credit': bank, shop; here bank)"
         with pytest.raises(UnknownRun):
             _ = federation.run
-        assert federation.check() == {"shop": None}
+        assert federation.check().errors == {"bank": None, "shop": None}
         shown = io.StringIO()
         done = federation.train(console=Console(file=shown))
         assert (done.rounds, done.metric, done.run) == (CONFIG.n_estimators, "auc", federation.run.path)
@@ -73,7 +76,7 @@ def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> Non
 def test_a_party_that_is_not_there_is_named(town: Town) -> None:
     town.settle("bank", limits={"wait_seconds": 0.3, "connect_seconds": 0.3})
     federation = Federation(town.write_job({"shop": f"127.0.0.1:{free_port()}"}), town.folder / "bank.toml")
-    answers = federation.check()
+    answers = federation.check().errors
     assert (answers["shop"] or "").startswith("VB-1409: shop did not answer")
     shown = io.StringIO()
     with pytest.raises(PeerUnreachable, match="shop"):
@@ -126,6 +129,8 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
         for words in (
             "training",
             "round 12 of 40",
+            "0:00:00 elapsed",
+            "left",
             "0.8765 on validation rows",
             "waiting for shop: connection refused",
         ):
@@ -135,6 +140,25 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
             console.print(view._draw())
         assert "waiting" not in drawn.get()
     assert (view.round, list(view.seconds)) == (13, ["training"])
+
+
+def test_without_a_terminal_a_line_says_how_far_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for every round of more than ten seconds; of shorter ones, a line every ten seconds."""
+    now = 100.0
+    monkeypatch.setattr(federation_module.time, "perf_counter", lambda: now)
+    file = io.StringIO()
+    with LiveView(100, Console(file=file, width=60)) as view:
+        now += 5
+        view.watch.stage("training")
+        view.watch.total(8)  # a protocol may choose fewer rounds for the rows
+        for number, seconds, validation in ((2, 12.0, 0.75), (3, 4.0, None), (4, 4.0, None), (5, 4.0, 0.875)):
+            now += seconds
+            view.watch.round(RoundResult(number, seconds, validation))
+    assert file.getvalue().splitlines() == [
+        "training",
+        "training: round 3 of 8, 0.7500 on validation rows, 0:00:17 elapsed, 0:01:00 left",
+        "training: round 6 of 8, 0.8750 on validation rows, 0:00:29 elapsed, 0:00:12 left",
+    ]
 
 
 def test_a_view_that_is_not_shown_says_nothing() -> None:
@@ -176,6 +200,34 @@ def test_exchanges_are_counted_by_type_with_what_they_reveal(town: Town) -> None
     assert read_exchanges(run.path / "transcript") == (owner, found)
 
 
+def test_a_transcript_lists_only_what_was_revealed_in_this_run(town: Town) -> None:
+    """Declarations also cover other settings, other roles, and fields that a message leaves empty."""
+    run = written_run(town.folder)
+    run.save_job(town.write_job({"shop": "127.0.0.1:1"}).read_text())
+    transcript = Transcript("shop", run.path / "transcript")
+    transcript.record("received", "bank", Propose("", dry_run=False, resume=False), 100)
+    transcript.record("sent", "bank", Accepted("0.2.0", aligned=False), 10)
+    transcript.record("received", "bank", BeginAlignment(), 10)
+    fit = np.empty(0, np.uint8)
+    for _ in range(2):
+        transcript.record("received", "bank", BeginRound(0, fit, True, np.empty(0, np.int32)), 10)
+    assert [[what for what, _ in item.reveals] for item in read_exchanges(run.path)[1]] == [
+        ["the job: its name, parties, protocol, alignment and parameters"],
+        ["that its policy allows the job, and whether its run folder keeps an alignment"],
+        [],
+        [],
+    ]
+    transcript.record("sent", "bank", Propose("", dry_run=False, resume=False), 100)  # bank would pass it on
+    transcript.record("sent", "bank", Accepted("0.2.0", False, 3, np.array([4], np.int32), ("ab",)), 10)
+    transcript.record("received", "bank", BeginAlignment(3), 10)
+    transcript.record("received", "bank", BeginRound(0, np.ones(3, np.uint8), True, np.empty(0, np.int32)), 10)
+    transcript.close()
+    _, accepted, began, sampled, passed_on = (item.reveals for item in read_exchanges(run.path)[1])
+    assert [to for _, to in passed_on] == ["passive"], "no party of the job is a participant"
+    assert [len(each) for each in (accepted, began, sampled)] == [3, 1, 2]
+    assert {to for what, to in (*began, *sampled)} == {"shop"}
+
+
 def test_half_a_line_of_a_killed_party_spoils_nothing(tmp_path: Path) -> None:
     run = written_run(tmp_path)
     folder = run.path / "transcript"
@@ -198,6 +250,34 @@ def test_no_run_and_no_transcript_are_told_apart(tmp_path: Path) -> None:
         read_exchanges(tmp_path)
     with pytest.raises(UnreadableFile, match="no transcript"):
         read_exchanges(written_run(tmp_path).path)
+
+
+def test_a_transcript_is_that_of_the_last_attempt_that_began(tmp_path: Path) -> None:
+    run = written_run(tmp_path)
+
+    def attempt(messages: int, *, new: bool = True, begins: bool = True, record: str = "types") -> None:
+        transcript = run.transcript("shop", record, new)
+        for at in range(messages):
+            if at == 1 and begins:
+                run.begin("", None, party="shop")  # all parties have accepted the first message
+            transcript.record("sent", "bank", Done(), 7)
+        transcript.close()
+
+    def counts(*folders: Path) -> list[int]:
+        return [read_exchanges(folder)[1][0].count for folder in folders]
+
+    attempt(2)
+    attempt(3, begins=False)
+    assert counts(run.path) == [2], "its trees are still those of the first"
+    attempt(4, new=False, begins=False)
+    assert counts(run.path) == [6], "it was resumed"
+    attempt(5)
+    assert counts(run.path, *run.earlier_transcripts) == [5, 3, 6]
+    assert run.earlier_transcripts == [run.path / "transcript.1", run.path / "transcript.2"]
+    attempt(2, record="none")
+    with pytest.raises(UnreadableFile, match="no transcript"):
+        read_exchanges(run.path)
+    assert counts(*run.earlier_transcripts) == [3, 6, 5]
 
 
 def test_a_new_start_takes_away_what_the_old_one_left_but_its_transcript(tmp_path: Path) -> None:

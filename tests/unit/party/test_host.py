@@ -160,7 +160,17 @@ def test_a_job_outside_the_policy_is_refused_before_anything_is_written(host, ba
 
 def test_a_dry_run_keeps_nothing(host, bank, tmp_path):
     assert Asker(host, bank)(propose(job(), dry_run=True)).kind is Kind.ANSWER
-    assert not (tmp_path / "runs").exists()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_dry_run_cannot_become_a_job(host, bank):
+    """Tables that are aligned already are compared within the dry run, so its session stays open."""
+    asker = Asker(host, bank)
+    assert asker(propose(job(), dry_run=True)).kind is Kind.ANSWER
+    assert code_of(asker(propose(job()))) == "VB-1403"
+    training = Asker(host, bank, b"b" * 16)
+    assert training(propose(job())).kind is Kind.ANSWER
+    assert code_of(training(propose(job(), dry_run=True))) == "VB-1403"
 
 
 def test_a_repeated_request_gets_the_stored_answer(host, bank):

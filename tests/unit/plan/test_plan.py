@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
+from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, UnreadableFile, UnsupportedCombination
 from veilboost.plan import calibrate as calibrating
 from veilboost.plan import calibrate as measuring
@@ -289,13 +290,31 @@ def ask(*words: str) -> Any:
 def test_the_command_tells_every_protocol(kept: Path) -> None:
     told = ask("--rows", "1e8", "--features", "40,60", "--parties", "2", "--network", "1gbit,20ms")
     assert [each["protocol"] for each in told["predictions"]] == list(protocols_of("vertical"))
-    assert all(each["seconds"] == pytest.approx(1e-6 * 1e8 * 100) for each in told["predictions"])
+    assert {(each["trees"], each["depth"]) for each in told["predictions"] if each["protocol"] != "sealed"} == {
+        (100, 6)
+    }
+    assert all(each["seconds"] == pytest.approx(1e-6 * 1e8 * each["trees"]) for each in told["predictions"])
     told = ask("--rows", "1000", "--features", "31", "--parties", "3", "--protocol", "secagg", "--protocol", "plain")
     assert told["features"] == [11, 10, 10]
     assert {each["protocol"] for each in told["predictions"]} == {"secagg", "plain"}
     shown = CliRunner().invoke(app, ["plan", "--rows", "1e6", "--features", "4,6", "--protocol", "lattice"])
     assert "lattice" in shown.stdout
     assert "without network time" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "size"),
+    [("1e8", (), (40, 5)), ("1e4", (), (10, 3)), ("1e8", ("--trees", "60", "--depth", "4"), (60, 4))],
+)
+def test_a_job_is_planned_with_the_trees_that_it_would_have(
+    kept: Path, rows: str, words: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    """`sealed` chooses trees and depth for its budget and rows, unless they are given."""
+    (told,) = ask("--rows", rows, "--features", "4,6", "--protocol", "sealed", *words)["predictions"]
+    run = protocol_named("sealed").completed(TrainingConfig(), int(float(rows)))
+    assert (told["trees"], told["depth"]) == size
+    assert words or size == (run.n_estimators, run.max_depth)
+    assert told["seconds"] == pytest.approx(1e-6 * float(rows) * size[0])
 
 
 @pytest.mark.parametrize(

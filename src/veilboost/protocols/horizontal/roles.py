@@ -18,7 +18,14 @@ from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
-from veilboost.errors import PeerBroken, PeerUnreachable, StaleSession, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import (
+    PeerBroken,
+    PeerUnreachable,
+    StaleSession,
+    UnexpectedMessage,
+    UnsupportedCombination,
+    VeilBoostError,
+)
 from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName
@@ -97,6 +104,10 @@ class HelperContext:
 
 class ServerRole(ABC):
     """The role that drives the job."""
+
+    def check(self) -> Mapping[PartyName, VeilBoostError]:
+        """Which introductions differ from those of most participants, and how. Raises if the job cannot start."""
+        return {}
 
     @abstractmethod
     def train(self) -> TrainingOutcome:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import numpy as np
 
-from veilboost.data.schema import infer_objective
+from veilboost.data.schema import check_label_values, infer_objective
 from veilboost.data.table import PartyTable
-from veilboost.errors import LabelOutOfRange, MalformedMessage, MissingColumn, MissingLabel, MixedTypes
+from veilboost.errors import (
+    LabelOutOfRange,
+    MalformedMessage,
+    MissingColumn,
+    MissingLabel,
+    MixedTypes,
+    VeilBoostError,
+)
 from veilboost.model.share import ColumnInfo
 from veilboost.types import Column, Float64Array, PartyName
 
@@ -84,6 +92,8 @@ def describe(table: PartyTable, objective: str) -> Schema:
     if table.label is None:
         raise MissingLabel("a participant has no labels", "name the label column in its [data] section")
     found = infer_objective(table.label, table.label_classes) if objective == "auto" else objective
+    if table.label_classes is None or found != "binary":  # the codes of text are those of all participants together
+        check_label_values(table.label, found, table.label_classes)
     kinds = len(table.label_classes) if table.label_classes is not None else int(table.label.max(initial=0.0)) + 1
     return Schema(
         columns=tuple(ColumnInfo(column.name, column.categories) for column in table.columns),
@@ -100,6 +110,36 @@ def has_missing(column: Column) -> bool:
     return bool(np.isnan(column.values).any())
 
 
+def differences(schemas: Mapping[PartyName, Schema]) -> dict[PartyName, VeilBoostError]:
+    """The participants whose columns or labels are not those of most participants, and how they differ."""
+    forms = {party: _form(schema) for party, schema in schemas.items()}
+    usual = Counter(forms.values()).most_common(1)[0][0]
+    most = next(party for party, form in forms.items() if form == usual)
+    found: dict[PartyName, VeilBoostError] = {}
+    for party, form in forms.items():
+        names, numeric, text = (mine == theirs for mine, theirs in zip(form, usual, strict=True))
+        if not names:
+            found[party] = MissingColumn(f"{party} has other columns than {most}, or in another order", SAME)
+        elif not numeric:
+            at = next(at for at, (mine, theirs) in enumerate(zip(form[1], usual[1], strict=True)) if mine != theirs)
+            kinds = ("numbers", "categories") if form[1][at] else ("categories", "numbers")
+            found[party] = MixedTypes(
+                f"column {form[0][at]!r} holds {kinds[0]} at {party} and {kinds[1]} at {most}", SAME
+            )
+        elif not text:
+            kinds = ("text", "numbers") if form[2] else ("numbers", "text")
+            found[party] = LabelOutOfRange(
+                f"labels are {kinds[0]} at {party} and {kinds[1]} at {most}", "use the same type at all participants"
+            )
+    return found
+
+
+def _form(schema: Schema) -> tuple[tuple[str, ...], tuple[bool, ...], bool]:
+    """What must be the same at all participants: names, which columns are numbers, and whether labels are text."""
+    names = tuple(info.name for info in schema.columns)
+    return names, tuple(info.categories is None for info in schema.columns), schema.classes is not None
+
+
 def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
     """Combine schemas. Columns must be the same; the union of categories and classes is sorted.
 
@@ -108,24 +148,11 @@ def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
     MissingColumn, MixedTypes
         The columns differ in name, order or type.
     LabelOutOfRange
-        The labels are text at one participant and numbers at another, or imply different losses.
+        The labels are text at one participant and numbers at another, imply different losses, or do not fit the loss.
     """
-    parties = list(schemas)
-    first = schemas[parties[0]]
-    names = [info.name for info in first.columns]
-    for party in parties[1:]:
-        own = schemas[party]
-        if [info.name for info in own.columns] != names:
-            raise MissingColumn(f"{party} has other columns than {parties[0]}, or in another order", SAME)
-        for info, known in zip(own.columns, first.columns, strict=True):
-            if (info.categories is None) != (known.categories is None):
-                raise MixedTypes(
-                    f"column {info.name!r} holds numbers at one participant and categories at another", SAME
-                )
-        if (own.classes is None) != (first.classes is None):
-            raise LabelOutOfRange(
-                "labels are text at one participant and numbers at another", "use the same type at all participants"
-            )
+    for error in differences(schemas).values():
+        raise error
+    first = next(iter(schemas.values()))
     everyone = list(schemas.values())
     classes = None
     if first.classes is not None:
@@ -136,7 +163,7 @@ def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
             ColumnInfo(info.name, _union([schema.columns[at].categories for schema in everyone]))
             for at, info in enumerate(first.columns)
         ),
-        missing=tuple(any(schema.missing[at] for schema in everyone) for at in range(len(names))),
+        missing=tuple(any(schema.missing[at] for schema in everyone) for at in range(len(first.columns))),
         classes=classes,
         objective=_objective(everyone, objective, kinds, classes),
         kinds=kinds,
@@ -150,6 +177,8 @@ def _union(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
 
 
 def _objective(schemas: Sequence[Schema], wanted: str, kinds: int, classes: tuple[str, ...] | None) -> str:
+    if wanted == "binary" and kinds > 2:
+        raise LabelOutOfRange("there are more than two classes of labels", "set objective to multiclass")
     if wanted != "auto":
         return wanted
     if classes is not None:

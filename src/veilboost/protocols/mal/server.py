@@ -10,11 +10,11 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, objective_of
-from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
+from veilboost.errors import EmptyTable, MalformedMessage, PeerUnreachable, VeilBoostError
 from veilboost.model.share import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, to_message
 from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
-from veilboost.protocols.horizontal.schema import Schema, unify
+from veilboost.protocols.horizontal.schema import Schema, differences, unify
 from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.parameters import MalOptions, cuts_of, numeric_columns
 from veilboost.protocols.mal.stumps import Stumps, sums_by_slot
@@ -32,10 +32,20 @@ class MalServer(ServerRole):
         self._options = MalOptions.from_dict(context.config.options)
         self._dropped: dict[PartyName, str] = {}
 
+    def check(self) -> Mapping[PartyName, VeilBoostError]:
+        found = differences(self._schemas())
+        if not found:
+            unify(self._schemas(), self._context.config.objective)
+        return found
+
+    def _schemas(self) -> dict[PartyName, Schema]:
+        told = self._context.introductions
+        joined = {name: introduction(each, messages.MalColumns, name) for name, each in told.items()}
+        return {name: Schema.from_json(each.schema) for name, each in joined.items()}
+
     def train(self) -> TrainingOutcome:
         context, config = self._context, self._context.config
-        joined = {name: introduction(each, messages.MalColumns, name) for name, each in context.introductions.items()}
-        schema = unify({name: Schema.from_json(each.schema) for name, each in joined.items()}, config.objective)
+        schema = unify(self._schemas(), config.objective)
         rows = self._collect(schema)
         block, label_sums, reports = self._pool(schema, rows)
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
@@ -126,8 +136,6 @@ def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Flo
     counts = sums_by_slot(block, np.ones((1, block.rows)))
     if np.abs(sums - whole).max(initial=0.0) > _ROUNDING or (whole < 0).any() or (whole > counts).any():
         raise MalformedMessage(f"the label masks of {name} do not cancel in every bucket")
-    if schema.objective == "binary" and schema.kinds > 2:
-        raise LabelOutOfRange("there are more than two classes of labels", "set objective to multiclass")
     return whole
 
 

@@ -15,12 +15,12 @@ from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
-from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable
+from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.share import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, to_message
 from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
-from veilboost.protocols.horizontal.schema import Schema, unify
+from veilboost.protocols.horizontal.schema import Schema, differences, unify
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
 from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, from_residue, metric_of, most_values
@@ -75,22 +75,38 @@ class SecaggServer(ServerRole):
 
     # --- start of the job -------------------------------------------------------------------------------
 
-    def _form_group(self) -> Schema:
-        if len(self._names) < 2:
+    def check(self) -> Mapping[PartyName, VeilBoostError]:
+        found = differences(self._schemas())
+        if not found:
+            self._joined()
+        return found
+
+    def _introductions(self) -> dict[PartyName, messages.SecaggColumns]:
+        told = self._context.introductions
+        return {name: introduction(told[name], messages.SecaggColumns, name) for name in self._names}
+
+    def _schemas(self) -> dict[PartyName, Schema]:
+        return {name: Schema.from_json(each.schema) for name, each in self._introductions().items()}
+
+    def _joined(self) -> tuple[Schema, list[messages.SecaggColumns]]:
+        """The common schema, and the introductions in the order of the participants. Raises if they do not fit."""
+        config, told = self._context.config, self._introductions()
+        if len(told) < 2:
             raise InvalidParameter("secagg needs at least two participants", "name more participants")
-        config = self._context.config
-        joined = [introduction(self._context.introductions[name], messages.SecaggColumns, name) for name in self._names]
-        schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, joined, strict=True)}
-        schema = unify(schemas, config.objective)
-        publics = [each.public for each in joined]
-        if any(len(public) != KEY_BYTES for public in publics):
-            raise MalformedMessage("a public key has the wrong size")
+        schema, joined = unify(self._schemas(), config.objective), list(told.values())
         self._validates = any(each.watches for each in joined)
         if config.early_stopping_rounds is not None and not self._validates:
             raise InvalidParameter(
                 "early_stopping_rounds needs validation rows, but no participant holds out any",
                 "set a share of validation rows, or remove early_stopping_rounds",
             )
+        return schema, joined
+
+    def _form_group(self) -> Schema:
+        schema, joined = self._joined()
+        publics = [each.public for each in joined]
+        if any(len(public) != KEY_BYTES for public in publics):
+            raise MalformedMessage("a public key has the wrong size")
         evidence = tuple(each.evidence for each in joined)
         weight_exponent = max(each.weight_exponent for each in joined)
         self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))

@@ -25,7 +25,7 @@ class BeginTraining(Message):
 
     reveals = (
         Reveals("the job's parameters, the number of aligned rows and of trees per round (classes)", "passive"),
-        Reveals("which rows are held out for validation", "passive"),
+        Reveals("which rows are held out for validation", "passive", given=("held_out",)),
         Reveals("sample weights, if weighted_bins is on; otherwise a power of two that bounds them", "passive"),
     )
     config: str
@@ -57,9 +57,11 @@ class BeginRound(Message):
     """
 
     reveals = (
-        Reveals("which rows and columns the round samples", "passive"),
+        Reveals("which rows and columns the round samples", "passive", given=("fit", "columns")),
         Reveals(
-            "with sampling='goss', which rows have large gradients: in the first round much of the labels", "passive"
+            "with sampling='goss', which rows have large gradients: in the first round much of the labels",
+            "passive",
+            given=("fit",),
         ),
     )
     number: int
