@@ -375,7 +375,7 @@ class NotACertificate(PartyError):
 class CertificateExpired(PartyError):
     code = "VB-1603"
     summary = "a certificate has expired or is not valid yet"
-    fix = "issue a new one with `veilboost certs issue NAME --host HOST --force`, and check this machine's clock"
+    fix = "get a new one with `veilboost certs renew NAME`, and check this machine's clock"
 
 
 class KeyMismatch(PartyError):
@@ -430,6 +430,15 @@ class AgainstPolicy(PartyError):
     code = "VB-1612"
     summary = "the owner's policy refuses the request"
     fix = "only the owner can allow it, under [policy] in that party's settings"
+
+
+class WrongPassphrase(PartyError):
+    code = "VB-1613"
+    summary = "the passphrase of the party's private key is missing or wrong"
+    fix = (
+        "name the file with the passphrase: passphrase_file under [certificates], or the environment variable "
+        "VEILBOOST_KEY_PASSPHRASE_FILE"
+    )
 
 
 # --- 17xx: jobs -------------------------------------------------------------------------------------------

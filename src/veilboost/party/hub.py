@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from veilboost import __version__
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleSetting, MalformedMessage, PeerUnreachable, WireVersion
+from veilboost.errors import ImpossibleSetting, MalformedMessage, PeerUnreachable, VeilBoostError, WireVersion
 from veilboost.party.identity import (
     Identity,
     PeerIdentity,
@@ -29,13 +32,16 @@ from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
 
+WARNING_DAYS = 30  # before a certificate ends
+DAY = 86_400.0  # seconds
+_LOG = logging.getLogger(__name__)
 Reach = Callable[[PartyName, float], Link]  # opens a link to another party within some seconds
 
 
 def own_identity(settings: PartySettings) -> Identity:
     """This party's certificate and key. Raises unless the certificate has the party name of the settings."""
     files = settings.certificates
-    identity = load_identity(files.cert, files.key, files.ca)
+    identity = load_identity(files.cert, files.key, files.ca, files.passphrase_file)
     if identity.party != settings.name:
         raise ImpossibleSetting(
             f"the party is named {settings.name}, but the certificate belongs to {identity.party}",
@@ -121,11 +127,59 @@ def caller_to(
     )
 
 
+class CurrentIdentity:
+    """This party's identity, read again when one of its files has changed. Links that are open keep the old one."""
+
+    def __init__(self, settings: PartySettings) -> None:
+        self._settings, self._lock = settings, threading.Lock()
+        self._seen, self._identity = self._stamp(), own_identity(settings)
+        self._warned = -math.inf
+
+    def get(self) -> Identity:
+        """The identity for a new link. While the new files cannot be used, it is the old one."""
+        with self._lock:
+            if (stamp := self._stamp()) != self._seen:
+                self._seen = stamp
+                try:
+                    self._identity = own_identity(self._settings)
+                except VeilBoostError as error:
+                    _LOG.warning("the new certificate is not used yet: %s", " ".join(str(error).split()))
+                else:
+                    self._warned = -math.inf
+                    _LOG.info("the certificate was read again: %s", self._identity.fingerprint)
+            self._warn()
+            return self._identity
+
+    def _warn(self) -> None:
+        """Once a day, if the certificate ends soon."""
+        left = (self._identity.not_after - datetime.now(UTC)).days
+        if left < WARNING_DAYS and time.monotonic() - self._warned > DAY:
+            self._warned = time.monotonic()
+            _LOG.warning(
+                "the certificate of %s, or of its authority, ends in %d days, at %s UTC: run veilboost certs renew %s",
+                self._settings.name,
+                left,
+                f"{self._identity.not_after:%Y-%m-%d %H:%M}",
+                self._settings.name,
+            )
+
+    def _stamp(self) -> list[tuple[int, int, int] | None]:
+        files = self._settings.certificates
+        found: list[tuple[int, int, int] | None] = []
+        for file in (files.cert, files.key, files.ca, files.passphrase_file):
+            try:
+                about = file.stat() if file is not None else None
+            except OSError:
+                about = None
+            found.append(about and (about.st_ino, about.st_mtime_ns, about.st_size))
+        return found
+
+
 class LinkHub:
     """Provides links to peers: the newest that the peer opened, or a dialled one."""
 
     def __init__(self, settings: PartySettings) -> None:
-        self.identity = own_identity(settings)
+        self._identity = CurrentIdentity(settings)
         self._settings = settings
         self._limits = LinkLimits(
             message_bytes=settings.limits.max_message_mb << 20,
@@ -138,11 +192,16 @@ class LinkHub:
         self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
 
+    @property
+    def identity(self) -> Identity:
+        """This party's identity now: its files may change at any time."""
+        return self._identity.get()
+
     def serve(self, welcome: Welcome) -> LinkServer:
         """Listen, and pass the links of peers that the policy admits to `welcome`."""
         return LinkServer(
             self._settings.listen,
-            tls_files(self.identity),
+            lambda: tls_files(self.identity),
             lambda certificate: admit_peer(self._settings, certificate),
             self._proof,
             welcome,
@@ -197,7 +256,7 @@ class LinkHub:
         return link, found[0]
 
     def _proof(self, hello: bytes, peer: PeerIdentity) -> bytes:
-        check_release(self.identity.party, peer.party, hello[HELLO_BYTES:].decode(errors="replace"))
+        check_release(self._settings.name, peer.party, hello[HELLO_BYTES:].decode(errors="replace"))
         return prove_link(self.identity, hello, peer.party, peer.fingerprint)
 
     def close(self) -> None:

@@ -106,6 +106,11 @@ class CertificateSettings(Section):
     cert: Path = param(MISSING, "this party's certificate (veilboost certs issue)")
     key: Path = param(MISSING, "its private key; no other user may have read access")
     ca: Path = param(MISSING, "the certificate of the authority that issued the certificates of all parties")
+    passphrase_file: Path | None = param(
+        None,
+        "a private file with the passphrase of the key; unset: the file that VEILBOOST_KEY_PASSPHRASE_FILE names",
+        example='"${CREDENTIALS_DIRECTORY}/passphrase"',
+    )
     revoked: Path | None = param(None, "the revocation list of the authority", example='"certs/revoked.crl"')
 
 
