@@ -441,6 +441,15 @@ class WrongPassphrase(PartyError):
     )
 
 
+class WrongStorageKey(PartyError):
+    code = "VB-1614"
+    summary = "a file of the party is encrypted with another key"
+    fix = (
+        "name the key with which the file was written: key_file under [storage], with --config FILE, or the "
+        "environment variable VEILBOOST_STORAGE_KEY_FILE"
+    )
+
+
 # --- 17xx: jobs -------------------------------------------------------------------------------------------
 
 

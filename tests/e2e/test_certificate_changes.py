@@ -10,24 +10,18 @@ import shutil
 import socket
 import ssl
 import subprocess
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from two_parties import job_with, make_two, running, settings_of, trained, write_tables
+from veilboost.durable import is_exposed
 from veilboost.errors import CertificateRevoked, ForeignCertificate, UnknownPeer, VeilBoostError, WrongPassphrase
 from veilboost.party import hub
 from veilboost.party.certs import init_authority, issue, renew, revoke
-from veilboost.party.daemon import Daemon
-from veilboost.party.federation import coordinate
 from veilboost.party.hub import LinkHub, own_identity
-from veilboost.party.identity import check_signed, describe, is_exposed, load_identity, sign
-from veilboost.party.job import read_job
-from veilboost.party.settings import load_party
+from veilboost.party.identity import check_signed, describe, load_identity, sign
 from veilboost.wire.rpc import Kind, Packet
 
 OPENSSL = shutil.which("openssl")
@@ -36,55 +30,12 @@ needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl 
 
 @pytest.fixture
 def place(tmp_path):
-    init_authority(tmp_path)
-    for party in ("bank", "shop"):
-        issue(tmp_path, party, [])
-    write_tables(tmp_path)
-    return tmp_path
-
-
-def write_tables(folder):
-    rng = np.random.default_rng(0)
-    for party in ("bank", "shop"):
-        table = {"id": np.arange(200), f"x_{party}": rng.normal(size=200)}
-        if party == "bank":
-            table["label"] = rng.integers(0, 2, size=200)
-        pq.write_table(pa.table(table), folder / f"{party}.parquet")
-
-
-def settings_of(place, party, pins=("any",), certificates=""):
-    """The settings of one of two parties, with these pins for the other."""
-    other = "shop" if party == "bank" else "bank"
-    file = place / f"{party}.toml"
-    file.write_text(f"""
-name = "{party}"
-listen = "127.0.0.1:0"
-runs = "runs-{party}"
-[certificates]
-cert = "{party}.crt"
-key = "{party}.key"
-ca = "ca.crt"
-{certificates}
-[data]
-path = "{party}.parquet"
-id = "id"
-{'label = "label"' if party == "bank" else ""}
-[limits]
-connect_seconds = 5
-[policy]
-protocols = ["plain"]
-allow_unprotected = ["plain"]
-[policy.peers]
-{other} = {list(pins)}
-""")
-    return load_party(file)
+    return make_two(tmp_path)
 
 
 @pytest.fixture
 def shop(place):
-    with ExitStack() as stack:
-        daemon = Daemon(settings_of(place, "shop"))
-        stack.callback(daemon.stop)
+    with running(settings_of(place, "shop")) as daemon:
         yield daemon
 
 
@@ -105,23 +56,6 @@ def shown_by_tls(place, daemon):
         context.wrap_socket(plain, server_hostname="shop.veilboost") as wrapped,
     ):
         return hashlib.sha256(wrapped.getpeercert(binary_form=True)).hexdigest()
-
-
-def trained(bank, daemon):
-    job = read_job(f"""
-name = "first"
-protocol = "plain"
-alignment = "ecdh"
-[parties.bank]
-role = "active"
-[parties.shop]
-address = "127.0.0.1:{daemon.port}"
-[training]
-n_estimators = 1
-max_depth = 2
-""")
-    with coordinate(bank, job) as coordinator:
-        return coordinator.train()[0].status["state"]
 
 
 # --- a new certificate while both parties run ------------------------------------------------------------------------
@@ -166,9 +100,7 @@ def test_two_pins_let_a_peer_change_its_certificate(place):
     shutil.copy(place / "old.crt", place / "bank.crt")
     bank = settings_of(place, "bank")
     for pins, changed in (((old, new), None), ((old,), UnknownPeer)):
-        with ExitStack() as stack:
-            daemon = Daemon(settings_of(place, "shop", pins))
-            stack.callback(daemon.stop)
+        with running(settings_of(place, "shop", pins)) as daemon:
             own = LinkHub(bank)
             greeted(own, daemon)
             os.replace(shutil.copy(place / "new.crt", place / "next.crt"), place / "bank.crt")
@@ -319,10 +251,8 @@ def external(tmp_path):
 
 @needs_openssl
 def test_a_job_with_certificates_of_an_intermediate_authority_of_openssl(external):
-    with ExitStack() as stack:
-        daemon = Daemon(settings_of(external, "shop"))
-        stack.callback(daemon.stop)
-        assert trained(settings_of(external, "bank"), daemon) == "finished"
+    with running(settings_of(external, "shop")) as daemon:
+        trained(settings_of(external, "bank"), job_with(daemon))
 
 
 @needs_openssl

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from veilboost.durable import make_folder
 from veilboost.errors import (
     CertificateRevoked,
     ForeignCertificate,
@@ -35,7 +36,6 @@ from veilboost.party.identity import (
     fingerprint_of,
     load_key,
     load_revoked,
-    make_private_folder,
     parse_certificates,
     pem_key,
     read_public,
@@ -74,7 +74,7 @@ def init_authority(
         .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    make_private_folder(folder)
+    make_folder(folder)
     contents = (
         pem_key(key, passphrase),
         certificate.public_bytes(Encoding.PEM),
@@ -181,7 +181,7 @@ def _signed_certificate(
         .sign(authority_key, hashes.SHA256())
     )
     content = certificate.public_bytes(Encoding.PEM)
-    make_private_folder(folder / ISSUED)
+    make_folder(folder / ISSUED)
     # The copy first: even if writing the other files fails, the certificate can be revoked.
     write_private(folder / ISSUED / f"{fingerprint_of(certificate)}.crt", content, force=True)
     return content

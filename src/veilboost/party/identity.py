@@ -18,17 +18,15 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from veilboost.durable import replace_file
+from veilboost.durable import read_small, replace_file
 from veilboost.errors import (
     CertificateExpired,
     CertificateRevoked,
-    ExposedKey,
     ForeignCertificate,
     KeyMismatch,
     MalformedMessage,
     NotACertificate,
     UnknownPeer,
-    UnreadableCertificate,
     UnsupportedCombination,
     WouldOverwrite,
     WrongPassphrase,
@@ -416,14 +414,7 @@ def _common_name(name: x509.Name) -> str:
 # --- private files: written atomically, and never over an existing file by accident ---------------------------------
 
 
-OTHERS = 0o077
-LARGEST = 1 << 20
 LONGEST_PASSPHRASE = 1023  # OpenSSL reads no longer one
-
-
-def make_private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access; an existing folder is not changed."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def refuse_to_overwrite(files: Iterable[Path], force: bool) -> None:
@@ -446,30 +437,9 @@ def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
 
 def read_public(file: Path) -> bytes:
     """The content of a certificate file. Raises a coded error if it cannot be read."""
-    return _read(file, private=False)
+    return read_small(file, private=False)
 
 
 def read_private(file: Path) -> bytes:
     """The content of a private key file. Refused if users other than its owner could have read it."""
-    return _read(file, private=True)
-
-
-def is_exposed(mode: int, owner: int) -> bool:
-    """Whether others can access a private file. Its group may read a file of root, as of systemd's credentials."""
-    return bool(mode & (OTHERS & ~0o040 if owner == 0 != os.geteuid() else OTHERS))
-
-
-def _read(file: Path, *, private: bool) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            # The mode of the opened file, not of the name, which may change.
-            mode = os.fstat(opened.fileno()).st_mode & 0o777
-            if private and os.name == "posix" and is_exposed(mode, os.fstat(opened.fileno()).st_uid):
-                raise ExposedKey(f"{file} has mode {mode:04o}: users other than its owner may read or change it")
-            content = opened.read(LARGEST + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UnreadableCertificate(f"{file} cannot be read ({reason})") from None
-    if len(content) > LARGEST:
-        raise UnreadableCertificate(f"{file} is too large for a certificate or key")
-    return content
+    return read_small(file, private=True)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost import durable
+from veilboost import at_rest, durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
 from veilboost.durable import keeping
@@ -50,7 +50,7 @@ class RunFolder:
         if run.path.exists() and not again:
             raise JobExists(f"there is already a run {name!r}")
         with keeping("the run folder cannot be created"):
-            run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            durable.make_folder(run.path)
         return run
 
     @staticmethod
@@ -155,7 +155,8 @@ class RunFolder:
 
     def save_key(self, key: bytes) -> None:
         """Store the secret from which this party's noise and masks in this job are drawn, for a job that resumes."""
-        self._write(KEY, key)
+        with keeping(f"{KEY} cannot be written"):
+            at_rest.write(self.path / KEY, key)
 
     def forget_key(self) -> None:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
@@ -166,7 +167,7 @@ class RunFolder:
     def key(self) -> bytes | None:
         """The job's key; None if there is none. Raises `DamagedState` if it cannot be read."""
         try:
-            found = (self.path / KEY).read_bytes()
+            found = at_rest.read(self.path / KEY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -269,8 +270,8 @@ class RunFolder:
         return Transcript(owner, folder, "payload" if record == "payload" else "types")
 
     def add_metric(self, result: RoundResult) -> None:
-        with keeping("metrics.jsonl cannot be written"), (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(vars(result)) + "\n")
+        with keeping("metrics.jsonl cannot be written"):
+            durable.append(self.path / "metrics.jsonl", json.dumps(vars(result)) + "\n", flush=False)
 
     @property
     def rounds(self) -> int:

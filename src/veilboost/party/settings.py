@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from veilboost import at_rest
 from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
@@ -106,12 +107,24 @@ class CertificateSettings(Section):
     cert: Path = param(MISSING, "this party's certificate (veilboost certs issue)")
     key: Path = param(MISSING, "its private key; no other user may have read access")
     ca: Path = param(MISSING, "the certificate of the authority that issued the certificates of all parties")
+    revoked: Path | None = param(None, "the revocation list of the authority", example='"certs/revoked.crl"')
     passphrase_file: Path | None = param(
         None,
         "a private file with the passphrase of the key; unset: the file that VEILBOOST_KEY_PASSPHRASE_FILE names",
         example='"${CREDENTIALS_DIRECTORY}/passphrase"',
     )
-    revoked: Path | None = param(None, "the revocation list of the authority", example='"certs/revoked.crl"')
+
+
+@dataclass(frozen=True)
+class StorageSettings(Section):
+    """Encryption of files in the runs folder."""
+
+    key_file: Path | None = param(
+        None,
+        "a private file with at least 32 random bytes: payloads of transcripts, model shares, checkpoints and keys of "
+        "jobs are encrypted with it; unset: they are not encrypted",
+        example='"storage.key"',
+    )
 
 
 @dataclass(frozen=True)
@@ -191,6 +204,7 @@ class PartySettings(Section):
         "ray://HOST:PORT (this party's cluster)",
     )
     workers: int | None = param(None, "number of workers of the engine ray; unset: one per core", low=1, high=100_000)
+    storage: StorageSettings = param(StorageSettings, "Encryption of files in the runs folder.")
     peers: Mapping[PartyName, PeerSettings] = param(dict, "Connections to the other parties.", keys="party")
     limits: Limits = param(Limits, "Limits on the requests of peers, and timeouts for their answers.")
     policy: Policy = param(Policy, "What the owner allows. Any other job is refused before data are read.")
@@ -223,6 +237,8 @@ class PartySettings(Section):
 def load_party(file: str | Path) -> PartySettings:
     """Read the settings of a party. Relative paths start at the folder of the file.
 
+    From then on this process encrypts and decrypts files in the runs folder with the storage key, if there is one.
+
     Raises
     ------
     UnreadableSettings
@@ -231,7 +247,9 @@ def load_party(file: str | Path) -> PartySettings:
         A key is unknown, missing, of the wrong type or out of range; the message names the file and the key.
     """
     path = Path(file)
-    return read_section(PartySettings, read_toml(path), path)
+    settings = read_section(PartySettings, read_toml(path), path)
+    at_rest.protect(settings.runs, settings.storage.key_file)
+    return settings
 
 
 def open_table(settings: PartySettings) -> PartyTable:

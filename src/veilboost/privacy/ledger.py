@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from veilboost.durable import replace_file
+from veilboost.durable import make_folder, open_private, replace_file
 from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, assignments_of, event_from_dict
@@ -290,8 +290,8 @@ class Ledger:
     def _writing(self) -> Generator[sqlite3.Connection]:
         """One exclusive transaction; the head is stored once the transaction is on disk."""
         with _coded(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.touch(mode=0o600)
+            make_folder(self.path.parent)
+            open_private(self.path, "ab").close()
             with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = EXTRA")  # FULL does not flush the journal's removal
                 with _exclusive(connection):
