@@ -529,6 +529,18 @@ class DamagedState(JobError):
     fix = "restore the file from a backup; or delete the run folder, which deletes this party's share of the model"
 
 
+class NewerFormat(JobError):
+    code = "VB-1712"
+    summary = "a newer release has written the party's files"
+    fix = "install the VeilBoost release that wrote the file, or a later one"
+
+
+class UnusableBackup(JobError):
+    code = "VB-1713"
+    summary = "the party's backup cannot be restored"
+    fix = "use another backup of this party"
+
+
 # --- 18xx: privacy ----------------------------------------------------------------------------------------
 
 
@@ -549,3 +561,9 @@ class LedgerUnavailable(PrivacyError):
         "check the free space, the permissions and the disk of the ledger's folder, then repeat the command: nothing "
         "that was booked is lost, so do not replace the ledger by a backup"
     )
+
+
+class LedgerRestored(PrivacyError):
+    code = "VB-1803"
+    summary = "the party's privacy ledger was restored from a backup and may lack releases"
+    fix = "its owner runs `veilboost ledger reconcile --config FILE`"

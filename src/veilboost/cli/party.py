@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, make_pairs, make_table, print_json, stdout, tell
-from veilboost.errors import DamagedState, InvalidParameter
+from veilboost.errors import DamagedState, InvalidParameter, NewerFormat
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
@@ -34,7 +34,7 @@ Name = Annotated[str, typer.Argument(help="Name of the job.")]
 
 @party.callback()
 def about() -> None:
-    """Run the daemon of a party, which takes part in jobs of other parties.
+    """Run the daemon of a party, which takes part in jobs of other parties; back up its state.
 
     Example:
 
@@ -154,7 +154,7 @@ def _allowed(settings: PartySettings) -> str:
 
 @jobs.callback()
 def about_jobs() -> None:
-    """List, show and cancel the jobs of a party.
+    """List, show, cancel and purge the jobs of a party.
 
     Examples:
 
@@ -258,7 +258,7 @@ def _about_any(run: RunFolder) -> dict[str, Any]:
     """Also of a run that cannot be read: it must not hide the others."""
     try:
         return _about(run)
-    except DamagedState as error:
+    except (DamagedState, NewerFormat) as error:
         unknown = dict.fromkeys(("party", "role", "active", "rounds", "rows", "ids", "updated", "cancelling"))
         return {"job": run.path.name, "state": "damaged", "error": str(error), **unknown, "folder": str(run.path)}
 

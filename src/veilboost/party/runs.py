@@ -19,6 +19,7 @@ from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
     JobExists,
+    NewerFormat,
     NothingToResume,
     StateDiffers,
     UnknownRun,
@@ -33,6 +34,7 @@ from veilboost.party.job import load_job
 from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
+FORMAT = 1  # of a run folder, in its status
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
 
 
@@ -110,14 +112,17 @@ class RunFolder:
             raise DamagedState(f"{file} cannot be read") from error
         if not isinstance(found, dict):
             raise DamagedState(f"{file} is not a status")
-        return cast(dict[str, Any], found)
+        status = cast(dict[str, Any], found)
+        if status.get("format", FORMAT) > FORMAT:
+            raise NewerFormat(f"{file} has run format {status['format']}; this release reads formats up to {FORMAT}")
+        return status
 
     def note(self, **changes: Any) -> None:
         """Update the status; other entries stay."""
         self._write_status({**self.status, **changes})
 
     def _write_status(self, status: Mapping[str, Any]) -> None:
-        self._write(STATUS, json.dumps({**status, "updated": time.time()}, indent=2).encode())
+        self._write(STATUS, json.dumps({**status, "format": FORMAT, "updated": time.time()}, indent=2).encode())
 
     def settle_table(self, attempt: str, digest: str) -> None:
         """Store the digest of the common rows of this party's table; raise if this attempt began with others.

@@ -128,6 +128,23 @@ class StorageSettings(Section):
 
 
 @dataclass(frozen=True)
+class RetentionSettings(Section):
+    """How long files are kept after their last use. The daemon deletes older ones once a day."""
+
+    runs_days: float | None = param(
+        None, "days to keep the run folder of a job that does not run, with the model share; unset: forever", low=0
+    )
+    transcripts_days: float | None = param(
+        None, "days to keep the transcripts of a job that does not run; unset: as long as its run folder", low=0
+    )
+    keys_days: float | None = param(
+        None,
+        "days to keep the key of a job that stopped, which it needs to resume, and prepared results; unset: forever",
+        low=0,
+    )
+
+
+@dataclass(frozen=True)
 class PeerSettings(Section):
     """The connection to one other party."""
 
@@ -205,6 +222,9 @@ class PartySettings(Section):
     )
     workers: int | None = param(None, "number of workers of the engine ray; unset: one per core", low=1, high=100_000)
     storage: StorageSettings = param(StorageSettings, "Encryption of files in the runs folder.")
+    retention: RetentionSettings = param(
+        RetentionSettings, "How long files are kept after their last use. The daemon deletes older ones once a day."
+    )
     peers: Mapping[PartyName, PeerSettings] = param(dict, "Connections to the other parties.", keys="party")
     limits: Limits = param(Limits, "Limits on the requests of peers, and timeouts for their answers.")
     policy: Policy = param(Policy, "What the owner allows. Any other job is refused before data are read.")
