@@ -132,7 +132,7 @@ def reconcile(
 def purge(
     config: Config,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", help="Instead of the days under [retention].", min=0)
+        float | None, typer.Option(metavar="DAYS", help="Instead of the days under \\[retention].", min=0)
     ] = None,
     what: Annotated[str | None, typer.Option(metavar="WHAT", help="Only runs, transcripts or keys.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
@@ -167,7 +167,7 @@ def purge(
     if as_json:
         facts = [{**vars(each), "path": str(each.path)} for each in found]
         print_json({"found": facts, "deleted": [str(each.path) for each in deleted]})
-    elif found:
+    elif found and not dry_run:
         stdout().print(f"deleted {len(deleted)} of {len(found)}")
 
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -178,16 +179,19 @@ def _verified(file: Path) -> dict[str, Any]:
     """The manifest of a backup whose files are those that it lists."""
     digests: dict[str, str] = {}
     manifest = b""
-    for member, content in _members(file):
-        hashed = _Hashed(content)
-        if member.name == _MANIFEST and member.size <= _LARGEST_MANIFEST:
-            manifest = hashed.read()
-        elif member.name in digests or manifest:
-            raise UnusableBackup(f"{file} is damaged: {member.name} is in a wrong place")
-        else:
-            while hashed.read(1 << 20):
-                pass
-            digests[member.name] = hashed.digest.hexdigest()
+    try:
+        for member, content in _members(file):
+            hashed = _Hashed(content)
+            if member.name == _MANIFEST and member.size <= _LARGEST_MANIFEST:
+                manifest = hashed.read()
+            elif member.name in digests or manifest:
+                raise UnusableBackup(f"{file} is damaged: {member.name} is in a wrong place")
+            else:
+                while hashed.read(1 << 20):
+                    pass
+                digests[member.name] = hashed.digest.hexdigest()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise UnusableBackup(f"{file} cannot be read ({type(error).__name__})") from None
     try:
         about: dict[str, Any] = json.loads(manifest)
         files, version, _ = about["files"], int(about["format"]), (about["party"], about["made"])
@@ -206,17 +210,13 @@ def _verified(file: Path) -> dict[str, Any]:
 
 def _members(file: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """The files in a backup, one after the other. Only plain files with plain names are accepted."""
-    try:
-        with tarfile.open(file) as archive:
-            for member in archive:
-                place = PurePosixPath(member.name)
-                if not member.isreg() or place.is_absolute() or ".." in place.parts or "\\" in member.name:
-                    raise UnusableBackup(f"{file} is no backup: it contains {member.name!r}")
-                content = archive.extractfile(member)
-                if content is not None:
-                    yield member, content
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise UnusableBackup(f"{file} cannot be read ({type(error).__name__})") from None
+    with tarfile.open(file) as archive:
+        for member in archive:
+            place = PurePosixPath(member.name)
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is None or place.is_absolute() or ".." in place.parts or "\\" in member.name:
+                raise UnusableBackup(f"{file} is no backup: it contains {member.name!r}")
+            yield member, content
 
 
 def _extract(file: Path, folder: Path) -> None:
