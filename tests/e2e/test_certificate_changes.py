@@ -12,6 +12,7 @@ import ssl
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +254,17 @@ def external(tmp_path):
 def test_a_job_with_certificates_of_an_intermediate_authority_of_openssl(external):
     with running(settings_of(external, "shop")) as daemon:
         trained(settings_of(external, "bank"), job_with(daemon))
+
+
+@needs_openssl
+def test_the_openssl_commands_of_the_page(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "certificates.md").read_text()
+    text = "".join(
+        re.findall(r"^```console\n(.*?)^```$", page.split("your own authority")[1], re.MULTILINE | re.DOTALL)
+    )
+    script = re.sub(r"^\$ ", "", text, flags=re.MULTILINE)
+    subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    assert load_identity(tmp_path / "bank.crt", tmp_path / "bank.key", tmp_path / "root.crt").party == "bank"
 
 
 @needs_openssl
