@@ -340,7 +340,7 @@ def issuers_of(
     path: list[x509.Certificate] = []
     for below in range(MOST_INTERMEDIATES + 1):
         last = path[-1] if path else certificate
-        for issuer in (*authorities, *intermediates):
+        for issuer in (*authorities, *intermediates[:MOST_INTERMEDIATES]):
             if issuer not in path and _may_issue(issuer, below) and _is_issued_by(last, issuer):
                 break
         else:

@@ -186,7 +186,11 @@ def _traces(run: RunFolder, certain: bool) -> Iterator[Trace]:
         ("checkpoint", "what is needed to resume the job: its trees, and at the active party scores of the rows", ""),
         (KEY, "the key of a job that stopped, which repeats its noise", ""),
         (f"{TRANSCRIPT}/payload.bin", "messages about all rows of the job", ""),
-        ("share", "a model share trained on the row", "train a new model without the row, then delete the run folder"),
+        (
+            "share",
+            "a model share trained on the row",
+            "train a new model without the row, then delete this run and restart its services",
+        ),
         ("service", "an encrypted model for users, trained on the row", "publish the new model, then delete this one"),
     ):
         if (run.path / name).exists():

@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
+from veilboost import at_rest
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
@@ -19,7 +20,6 @@ from veilboost.durable import keeping, make_folder
 from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBoostError
 from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
-from veilboost.party.identity import write_private
 from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
 from veilboost.party.predicting import KEEP
@@ -167,11 +167,11 @@ class ServiceFolder:
     def write(self, name: str, content: bytes) -> None:
         with keeping(f"{name} cannot be written"):
             make_folder(self.path)
-            write_private(self.path / name, content, force=True)
+            at_rest.write(self.path / name, content)
 
     def read(self, name: str) -> bytes:
         try:
-            return (self.path / name).read_bytes()
+            return at_rest.read(self.path / name)
         except OSError:
             raise UnknownRun(
                 f"there is no service {self.path.parent.name!r} here", "the active party runs `veilboost user publish`"
