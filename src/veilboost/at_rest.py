@@ -56,11 +56,14 @@ def read(path: Path) -> bytes:
 def writing(temporary: Path, path: Path) -> Generator[BinaryIO]:
     """A file with random access that becomes the content of `path`. If it is encrypted, it is in memory until then."""
     key_file = _key_file(path)
-    with io.BytesIO() if key_file is not None else temporary.open("wb") as file:
-        yield file
-        if key_file is not None:
-            header = _MAGIC + os.urandom(_SALT)
-            temporary.write_bytes(header + _Cipher(path, key_file, header).seal(file.getbuffer(), _HEADER))  # type: ignore[union-attr]
+    if key_file is None:
+        with temporary.open("wb") as file:
+            yield file
+        return
+    with io.BytesIO() as content:
+        yield content
+        header = _MAGIC + os.urandom(_SALT)
+        temporary.write_bytes(header + _Cipher(path, key_file, header).seal(content.getvalue(), _HEADER))
 
 
 @contextmanager
@@ -95,6 +98,7 @@ class Appender:
         if key_file is not None and not header:
             header = _MAGIC + os.urandom(_SALT)
             self._file.write(header)
+            self._file.flush()  # a process that is killed must not leave half of it
         self._cipher = None if key_file is None else _Cipher(path, key_file, header)
         self._file.seek(0, os.SEEK_END)
         self.tell, self.flush, self.close = self._file.tell, self._file.flush, self._file.close
@@ -129,7 +133,7 @@ class _Cipher:
         derived = HKDF(hashes.SHA256(), 32, header[len(_MAGIC) :], b"veilboost storage").derive(secret)
         self._path, self._cipher = path, AESGCM(derived)
 
-    def seal(self, record: bytes | memoryview, at: int) -> bytes:
+    def seal(self, record: bytes, at: int) -> bytes:
         view, sealed = memoryview(record), bytearray()
         for start in range(0, max(1, len(view)), PIECE):
             nonce = os.urandom(_NONCE)

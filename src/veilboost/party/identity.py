@@ -144,19 +144,23 @@ def load_identity(cert: Path, key: Path, ca: Path, passphrase_file: Path | None 
 
 def load_key(file: Path, passphrase_file: Path | None = None) -> PrivateKeyTypes:
     """Read a private key. One with a passphrase needs the file with it, or the environment variable that names it."""
-    content = read_private(file)
-    passphrase = None
-    if b"ENCRYPTED" in content:
-        passphrase_file = passphrase_file or _path_in(KEY_VARIABLE)
-        if passphrase_file is None:
-            raise WrongPassphrase(f"{file} has a passphrase, and no file with it is named")
-        passphrase = read_passphrase(passphrase_file)
+    content, passphrase = read_private(file), passphrase_of(file, passphrase_file)
     try:
         return serialization.load_pem_private_key(content, passphrase)
     except _INVALID:
         if passphrase is not None:
-            raise WrongPassphrase(f"the passphrase in {passphrase_file} does not fit {file}") from None
+            raise WrongPassphrase(f"the passphrase does not fit {file}") from None
         raise NotACertificate(f"{file} contains no private key") from None
+
+
+def passphrase_of(key: Path, passphrase_file: Path | None = None) -> bytes | None:
+    """The passphrase of a key file, which must be private; None if it needs none."""
+    if b"ENCRYPTED" not in read_private(key):
+        return None
+    named = passphrase_file or os.environ.get(KEY_VARIABLE)
+    if not named:
+        raise WrongPassphrase(f"{key} has a passphrase, and no file with it is named")
+    return read_passphrase(Path(named))
 
 
 def pem_key(key: PrivateKeyTypes, passphrase: bytes | None = None) -> bytes:
@@ -171,10 +175,6 @@ def read_passphrase(file: Path) -> bytes:
     if not 0 < len(passphrase) <= LONGEST_PASSPHRASE:
         raise WrongPassphrase(f"{file} contains no passphrase of 1 to {LONGEST_PASSPHRASE} bytes")
     return passphrase
-
-
-def _path_in(variable: str) -> Path | None:
-    return Path(os.environ[variable]) if os.environ.get(variable) else None
 
 
 def peer_identity(certificate: bytes) -> PeerIdentity:
