@@ -57,7 +57,7 @@ def _answer(folder: Path, pipe: Any) -> None:
     def welcome(link: Any, peer: Any) -> Any:
         return lambda p: Packet(Kind.ANSWER, p.session, p.number, done)
 
-    server = LinkServer("127.0.0.1:0", tls_files(identity), peer_identity, lambda *_: b"", welcome, MOST)
+    server = LinkServer("127.0.0.1:0", lambda: tls_files(identity), peer_identity, lambda *_: b"", welcome, MOST)
     pipe.send(server.port)
     pipe.recv()
     server.stop()

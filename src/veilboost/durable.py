@@ -14,10 +14,13 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import IO, Any
 
-from veilboost.errors import CheckpointFailed, FolderLocked
+from veilboost.errors import CheckpointFailed, ExposedKey, FolderLocked, UnreadableCertificate
 
 PARTIAL = ".partial"  # how the names of temporary files end
+LARGEST = 1 << 20  # bytes of a certificate, a key or a passphrase
+_OTHERS = 0o077
 _LONGEST_WRITE = 3600.0  # seconds
 
 
@@ -59,9 +62,43 @@ def replace_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
         temporary.write_bytes(content)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, that only their owner can access; an existing one is not changed."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
+def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
+    """Open a file for writing; a new one has mode 0600, whatever the umask."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600), **options)
+
+
+def is_exposed(mode: int, owner: int) -> bool:
+    """Whether others can access a private file. Its group may read a file of root, as of systemd's credentials."""
+    return bool(mode & (_OTHERS & ~0o040 if owner == 0 != os.geteuid() else _OTHERS))
+
+
+def read_small(file: Path, *, private: bool) -> bytes:
+    """The content of a certificate or key. A private one is refused if users other than its owner could read it."""
+    try:
+        with file.open("rb") as opened:
+            about = os.fstat(opened.fileno())  # of the opened file, not of the name, which may change
+            mode = about.st_mode & 0o777
+            if private and os.name == "posix" and is_exposed(mode, about.st_uid):
+                raise ExposedKey(f"{file} has mode {mode:04o}: users other than its owner may read or change it")
+            content = opened.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise UnreadableCertificate(f"{file} cannot be read ({reason})") from None
+    if len(content) > LARGEST:
+        raise UnreadableCertificate(f"{file} is too large for a certificate or key")
+    return content
+
+
 def append(path: Path, text: str, *, flush: bool) -> None:
     """Append to a file. Without `flush` the text survives a killed process, but not a power failure."""
-    with path.open("a") as file:
+    with open_private(path, "a") as file:
         file.write(text)
         if flush:
             file.flush()
@@ -157,7 +194,7 @@ def holder(path: Path) -> str | None:
 def _locked(path: Path, reason: str) -> int:
     import fcntl  # not on all systems; only drivers and daemons lock
 
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -379,7 +379,7 @@ class NotACertificate(PartyError):
 class CertificateExpired(PartyError):
     code = "VB-1603"
     summary = "a certificate has expired or is not valid yet"
-    fix = "issue a new one with `veilboost certs issue NAME --host HOST --force`, and check this machine's clock"
+    fix = "get a new one with `veilboost certs renew NAME`, and check this machine's clock"
 
 
 class KeyMismatch(PartyError):
@@ -436,8 +436,26 @@ class AgainstPolicy(PartyError):
     fix = "only the owner can allow it, under [policy] in that party's settings"
 
 
+class WrongPassphrase(PartyError):
+    code = "VB-1613"
+    summary = "the passphrase of the party's private key is missing or wrong"
+    fix = (
+        "name the file with the passphrase: passphrase_file under [certificates], or the environment variable "
+        "VEILBOOST_KEY_PASSPHRASE_FILE"
+    )
+
+
+class WrongStorageKey(PartyError):
+    code = "VB-1614"
+    summary = "a file of the party is encrypted with another key"
+    fix = (
+        "name the key with which the file was written: key_file under [storage], with --config FILE, or the "
+        "environment variable VEILBOOST_STORAGE_KEY_FILE"
+    )
+
+
 class ClockDiffers(PartyError):
-    code = "VB-1619"
+    code = "VB-1615"
     summary = "the clocks of two parties differ by more than five minutes"
     fix = "set the clocks of both machines (NTP): they decide whether a certificate is valid, and date the ledger"
 
@@ -521,6 +539,18 @@ class DamagedState(JobError):
     fix = "restore the file from a backup; or delete the run folder, which deletes this party's share of the model"
 
 
+class NewerFormat(JobError):
+    code = "VB-1712"
+    summary = "a newer release has written the party's files"
+    fix = "install the VeilBoost release that wrote the file, or a later one"
+
+
+class UnusableBackup(JobError):
+    code = "VB-1713"
+    summary = "the party's backup cannot be restored"
+    fix = "use another backup of this party"
+
+
 # --- 18xx: privacy ----------------------------------------------------------------------------------------
 
 
@@ -541,3 +571,9 @@ class LedgerUnavailable(PrivacyError):
         "check the free space, the permissions and the disk of the ledger's folder, then repeat the command: nothing "
         "that was booked is lost, so do not replace the ledger by a backup"
     )
+
+
+class LedgerRestored(PrivacyError):
+    code = "VB-1803"
+    summary = "the party's privacy ledger was restored from a backup and may lack releases"
+    fix = "its owner runs `veilboost ledger reconcile --config FILE`"

@@ -51,6 +51,9 @@ EVENTS: Mapping[str, str] = {
     "prediction_accepted": "a joint prediction began: number of rows",
     "prediction_answered": "a joint prediction was answered: number of rows",
     "certificate_expires": "a certificate expires within 30 days, or has expired; once a day",
+    "certificate_changed": "the files of the certificate have changed, and new connections use them",
+    "certificate_unusable": "the files of the certificate have changed and cannot be used; the old ones still are",
+    "file_deleted": "the daemon deleted files that [retention] no longer keeps",
     "request": "a request to the HTTP service was answered: method, route, status, time",
     "internal_error": "an unexpected error: its type and place, never its text",
 }

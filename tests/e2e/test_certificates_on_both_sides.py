@@ -222,7 +222,7 @@ def test_a_bad_certificate_is_refused_before_any_content(place, monkeypatch, top
 def dialled(place, intruder, prove, settings):
     """What a party with these settings says of a listening side with the intruder's certificate."""
     files = tls_files(load_identity(intruder / "shop.crt", intruder / "shop.key", place / "ca.crt"))
-    server = LinkServer("127.0.0.1:0", files, lambda certificate: BANK, prove, lambda *_: None, LIMITS)
+    server = LinkServer("127.0.0.1:0", lambda: files, lambda certificate: BANK, prove, lambda *_: None, LIMITS)
     own = LinkHub(settings)
     try:
         link, _ = own.dial("shop", f"127.0.0.1:{server.port}", 5.0)
@@ -358,7 +358,7 @@ def test_a_listening_side_that_shows_nothing_is_given_up(place):
 
     own = LinkHub(settings_of(place, "bank", place))
     files = tls_files(load_identity(place / "shop.crt", place / "shop.key", place / "ca.crt"))
-    server = LinkServer("127.0.0.1:0", files, lambda certificate: BANK, never, lambda *_: None, LIMITS)
+    server = LinkServer("127.0.0.1:0", lambda: files, lambda certificate: BANK, never, lambda *_: None, LIMITS)
     try:
         with pytest.raises(PeerUnreachable):
             own.dial("shop", f"127.0.0.1:{server.port}", 1.0)

@@ -194,5 +194,7 @@ def test_the_commands_of_the_how_to_pages_do_what_they_say(page: str, tmp_path: 
     lines = [line for block in re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
     commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ veilboost ")]
     assert len(commands) > 3
+    (tmp_path / "bank.pass").touch(mode=0o600)
+    (tmp_path / "bank.pass").write_text("open sesame\n")
     for command in commands:
         succeed(tmp_path, *command[1:])

@@ -277,7 +277,9 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.wait(60)
         return packet
 
-    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: BANK, lambda *_: b"", lambda *_: never, LIMITS)
+    silent = LinkServer(
+        "127.0.0.1:0", lambda: tls(place, "shop"), lambda _: BANK, lambda *_: b"", lambda *_: never, LIMITS
+    )
     channel = Caller(
         "shop",
         lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), LIMITS, trusting(left)),
@@ -303,7 +305,7 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
 def server(place, welcome=lambda link, peer: lambda packet: packet, **limits):
     """A listening side with limits of its own, to which only these tests connect."""
     running = LinkServer(
-        "127.0.0.1:0", tls(place, "shop"), peer_identity, lambda *_: b"", welcome, LinkLimits(1 << 24, **limits)
+        "127.0.0.1:0", lambda: tls(place, "shop"), peer_identity, lambda *_: b"", welcome, LinkLimits(1 << 24, **limits)
     )
     try:
         yield running

@@ -18,12 +18,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 certs = command_group()
 
 Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="The authority's folder.")]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", metavar="FILE", help="Encrypt the private key with the passphrase in this file."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files. Their content is lost.")]
 
 
 @certs.callback()
 def about() -> None:
-    """Issue, show and revoke the certificates that authenticate the parties.
+    """Issue, renew, show and revoke the certificates that authenticate the parties.
 
     One party, or a third party that all trust, runs the certificate authority.
     It creates the authority with [bold]init[/] and a certificate for each party with
@@ -45,6 +49,7 @@ def init_certs(
     folder: Folder = Path("certs"),
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the authority.")] = "veilboost",
     days: Annotated[int | None, typer.Option(help="Validity in days.", show_default="ten years")] = None,
+    passphrase_file: PassphraseFile = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +58,8 @@ def init_certs(
     Writes ca.crt (which all parties need), ca.key (keep it secret: whoever has
     it can impersonate any party) and revoked.crl, an empty revocation list.
     With --force, certificates of the previous authority are no longer valid.
+    With --passphrase-file, later commands find the passphrase in the file that
+    the environment variable VEILBOOST_KEY_PASSPHRASE_FILE names.
 
     Examples:
 
@@ -63,7 +70,8 @@ def init_certs(
     from veilboost.party.certs import CA_DAYS, CA_KEY, REVOKED, init_authority
 
     with writing(folder):
-        file = init_authority(folder, name, CA_DAYS if days is None else days, force=force)
+        passphrase = _passphrase(passphrase_file)
+        file = init_authority(folder, name, CA_DAYS if days is None else days, passphrase=passphrase, force=force)
     files = {"certificate": str(file), "key": str(folder / CA_KEY), "revoked": str(folder / REVOKED)}
     tell(files, as_json, *_wrote(files), "next: run veilboost certs issue NAME --host HOST once for each party")
 
@@ -81,6 +89,7 @@ def issue(
     ] = None,
     folder: Folder = Path("certs"),
     days: Annotated[int | None, typer.Option(help="Validity in days.", show_default="a year")] = None,
+    passphrase_file: PassphraseFile = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -102,10 +111,52 @@ def issue(
 
     days = authority.PARTY_DAYS if days is None else days
     with writing(folder):
-        file = authority.issue(folder, party, host or LOOPBACK, days, force=force)
+        passphrase = _passphrase(passphrase_file)
+        file = authority.issue(folder, party, host or LOOPBACK, days, passphrase=passphrase, force=force)
     info = authority.describe(file)
     files = {"certificate": str(file), "key": str(file.with_name(f"{party}.key"))}
     tell({**files, **_facts(info, None)}, as_json, *_wrote(files), f"fingerprint {info.fingerprint}")
+
+
+@certs.command()
+def renew(
+    party: Annotated[str, typer.Argument(help="Name of the party.")],
+    folder: Folder = Path("certs"),
+    days: Annotated[int | None, typer.Option(help="Validity in days.", show_default="a year")] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="Also make a new private key.")] = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Issue the next certificate of a party, for the same hosts.
+
+    Replaces NAME.crt. The certificate that the party has now stays valid until
+    it ends. The party keeps its key, so only NAME.crt has to be sent to it;
+    with --new-key also NAME.key. A daemon uses the new files for new
+    connections without a restart. Peers that pin the certificate need both
+    fingerprints in their policy before.
+
+    Examples:
+
+        [bold]veilboost certs renew bank[/]
+
+        [bold]veilboost certs renew bank --new-key --passphrase-file bank.pass[/]
+    """
+    from veilboost.party import certs as authority
+
+    days = authority.PARTY_DAYS if days is None else days
+    before = authority.describe(folder / f"{party}.crt")
+    with writing(folder):
+        file = authority.renew(folder, party, days, new_key=new_key, passphrase=_passphrase(passphrase_file))
+    info = authority.describe(file)
+    files = {"certificate": str(file)} | ({"key": str(file.with_name(f"{party}.key"))} if new_key else {})
+    pins = f'{party} = ["{before.fingerprint}", "{info.fingerprint}"]'
+    tell(
+        {**files, **_facts(info, None), "before": before.fingerprint},
+        as_json,
+        *_wrote(files),
+        f"fingerprint {info.fingerprint}",
+        escape(f"next: peers that pin the certificate write under [policy.peers]: {pins}"),
+    )
 
 
 @certs.command()
@@ -159,7 +210,7 @@ def revoke(
 
     Adds them to revoked.crl, which the authority signs. Send the new list to
     every party: it takes effect when the party's daemon reads it. Revoke first,
-    then issue a new certificate with --force.
+    then renew with --new-key.
 
     Examples:
 
@@ -179,6 +230,12 @@ def revoke(
         *(f"revoked {info.fingerprint} of {escape(str(info.party))}" for info in taken),
         f"next: send {escape(str(file))} to every party",
     )
+
+
+def _passphrase(file: Path | None) -> bytes | None:
+    from veilboost.party.identity import read_passphrase
+
+    return None if file is None else read_passphrase(file)
 
 
 def _text(value: Any) -> str:

@@ -20,6 +20,7 @@ from veilboost.cli.privacy import ledger, privacy
 from veilboost.cli.runs import audit, report, transcript
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
+from veilboost.cli.upkeep import forget
 from veilboost.cli.usage import UsageError, coded
 from veilboost.errors import InvalidParameter, VeilBoostError
 
@@ -75,6 +76,7 @@ for _command in (
     inspect,
     export,
     datasets,
+    forget,
 ):
     app.command()(_command)
 for _name, _group in (

@@ -32,7 +32,7 @@ Name = Annotated[str, typer.Argument(help="Name of the job.")]
 
 @party.callback()
 def about() -> None:
-    """Run the daemon of a party, which takes part in jobs of other parties.
+    """Run the daemon of a party, which takes part in jobs of other parties; back up its state.
 
     Example:
 
@@ -232,7 +232,7 @@ def _when(seconds: float | None) -> str:
 
 @jobs.callback()
 def about_jobs() -> None:
-    """List, show and cancel the jobs of a party.
+    """List, show, cancel and purge the jobs of a party.
 
     Examples:
 

@@ -161,7 +161,7 @@ def spent(
 
 @ledger.callback()
 def about_ledger() -> None:
-    """Show, verify and export the privacy ledger of a party, which records the releases of all jobs.
+    """Show, verify, export and reconcile the privacy ledger of a party, which records the releases of all jobs.
 
     Examples:
 

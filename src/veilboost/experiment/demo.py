@@ -23,6 +23,7 @@ from veilboost.data.columns import ArrowTable, pyarrow
 from veilboost.data.datasets import ID, LABEL, make_demo_data
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
+from veilboost.durable import make_folder
 from veilboost.errors import PeerUnreachable
 from veilboost.experiment.problem import Problem, labels
 from veilboost.experiment.run import TEST_ROWS, central_xgboost, margins_alone
@@ -30,7 +31,7 @@ from veilboost.experiment.summary import Member, RunSummary, learning_curve
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.federation import Federation
-from veilboost.party.identity import make_private_folder, write_private
+from veilboost.party.identity import write_private
 from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import ANY, Policy
 from veilboost.party.predicting import LivePredictor
@@ -58,7 +59,7 @@ def party_file(folder: Path, party: PartyName) -> Path:
 def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
     """Write everything except the job; returns the parties, the active one first."""
     demo_data = make_demo_data()
-    make_private_folder(folder)
+    make_folder(folder)
     init_authority(folder / CERTS, "demo")
     # Customers that join the bank later: the other parties have them, but without labels they are not used in training.
     later = np.isin(_ids(demo_data[ACTIVE]), _test_ids(demo_data))

@@ -23,9 +23,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.lib import format as npy
 
+from veilboost import at_rest
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
-from veilboost.durable import replace_file
+from veilboost.durable import make_folder
 from veilboost.errors import DamagedModel, InvalidParameter, MissingShare, ModelVersion, UnreadableModel
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords
 from veilboost.privacy.statement import Noise
@@ -128,8 +129,8 @@ def save_share(share: ModelShare, folder: StrPath) -> None:
     the checksum detects it.
     """
     manifest, content = packed(share)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    replace_file(Path(folder) / _ARRAYS, content)
+    make_folder(Path(folder))
+    at_rest.write(Path(folder) / _ARRAYS, content)
     _write_json(Path(folder), _MANIFEST, manifest)
 
 
@@ -171,7 +172,7 @@ def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
     """
     manifest = _read_json(Path(folder), _MANIFEST, _SHARE)
     try:
-        content = (Path(folder) / _ARRAYS).read_bytes()
+        content = at_rest.read(Path(folder) / _ARRAYS)
     except OSError as error:
         raise DamagedModel(f"{Path(folder) / _ARRAYS} cannot be read", "restore it from a copy") from error
     return unpacked(manifest, content, Path(folder) / _ARRAYS, of_run=of_run)
@@ -308,13 +309,13 @@ def _folder_name(party: PartyName) -> str:
 
 
 def _write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
+    make_folder(folder)
+    at_rest.write(folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
 
 def _read_json(folder: Path, name: str, kind: str) -> dict[str, Any]:
     try:
-        content = json.loads((folder / name).read_bytes())
+        content = json.loads(at_rest.read(folder / name))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableModel(f"{folder / name} does not exist or is not JSON") from error
     manifest = cast("dict[str, Any]", content) if isinstance(content, dict) else {}

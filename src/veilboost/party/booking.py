@@ -78,6 +78,7 @@ class Booking:
 
     def consider(self, request: TrainRequest) -> None:
         """Ask the policy, given what other jobs have spent."""
+        self.ledger.check_reconciled()
         if self._policy.epsilon_total is not None and request.epsilon != 0:
             request = replace(request, epsilon_spent=self.ledger.spent(request.delta, besides=self.job))
         if self._policy.assignments_total is not None and request.assignments:

@@ -14,12 +14,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from veilboost.errors import ForeignCertificate, InvalidParameter, NotACertificate, UnreadableCertificate
+from veilboost.durable import make_folder
+from veilboost.errors import (
+    CertificateRevoked,
+    ForeignCertificate,
+    InvalidParameter,
+    NotACertificate,
+    UnreadableCertificate,
+)
 from veilboost.fields import FORMS
 from veilboost.party.identity import (
     PARTY_URI,
@@ -27,10 +34,10 @@ from veilboost.party.identity import (
     check_age,
     describe,
     fingerprint_of,
+    load_key,
     load_revoked,
-    make_private_folder,
     parse_certificates,
-    read_private,
+    pem_key,
     read_public,
     refuse_to_overwrite,
     server_name,
@@ -46,7 +53,13 @@ _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def init_authority(
-    folder: Path, name: str = "veilboost", days: int = CA_DAYS, *, force: bool = False, now: datetime | None = None
+    folder: Path,
+    name: str = "veilboost",
+    days: int = CA_DAYS,
+    *,
+    passphrase: bytes | None = None,
+    force: bool = False,
+    now: datetime | None = None,
 ) -> Path:
     """Create an authority in a folder. Returns the path of its certificate, which all parties need."""
     start, end = _validity(days, now)
@@ -56,13 +69,17 @@ def init_authority(
     refuse_to_overwrite(files, force)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _builder(name, _name(name), key, key, start, end)
+        _builder(name, _name(name), key.public_key(), key, start, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    make_private_folder(folder)
-    contents = (_pem_key(key), certificate.public_bytes(Encoding.PEM), _signed_list(certificate, key, {}, start))
+    make_folder(folder)
+    contents = (
+        pem_key(key, passphrase),
+        certificate.public_bytes(Encoding.PEM),
+        _signed_list(certificate, key, {}, start),
+    )
     for file, content in zip(files, contents, strict=True):
         write_private(file, content, force=force)
     return folder / CA_CERTIFICATE
@@ -74,27 +91,81 @@ def issue(
     hosts: Sequence[str],
     days: int = PARTY_DAYS,
     *,
+    passphrase: bytes | None = None,
     force: bool = False,
     now: datetime | None = None,
 ) -> Path:
     """Issue a certificate and a key to a party, as server and as client; returns the certificate's path.
 
     `hosts` are the host names and addresses of the party. The key is next to the certificate: `NAME.crt` and
-    `NAME.key`.
+    `NAME.key`. With a passphrase it is encrypted.
     """
     if not FORMS["party"].fits(party):
         raise InvalidParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
     if f"{party}.crt".casefold() == CA_CERTIFICATE:
         raise InvalidParameter("a party cannot be named like the authority's own file", "choose another name")
-    start, end = _validity(days, now)
-    names = [_general_name(host) for host in dict.fromkeys(hosts)]
     key_file, file = folder / f"{party}.key", folder / f"{party}.crt"
+    names = [_general_name(host) for host in dict.fromkeys(hosts)]
     refuse_to_overwrite((key_file, file), force)
+    key = ec.generate_private_key(ec.SECP256R1())
+    content = _signed_certificate(folder, party, names, key.public_key(), days, now)
+    write_private(key_file, pem_key(key, passphrase), force=force)
+    write_private(file, content, force=force)
+    return file
+
+
+def renew(
+    folder: Path,
+    party: PartyName,
+    days: int = PARTY_DAYS,
+    *,
+    new_key: bool = False,
+    passphrase: bytes | None = None,
+    now: datetime | None = None,
+) -> Path:
+    """Issue the next certificate of a party, with the same hosts; returns its path. The current one stays valid.
+
+    The party keeps its key, unless `new_key`: then `NAME.key` is replaced. With a passphrase the new key is encrypted.
+    """
+    file = folder / f"{party}.crt"
+    info, current = describe(file), parse_certificates(read_public(file), str(file))[0]
+    public = current.public_key()
+    if info.party != party:
+        raise NotACertificate(f"{file} does not belong to {party}")
+    if new_key:
+        key = ec.generate_private_key(ec.SECP256R1())
+        content = _signed_certificate(folder, party, _names(info), key.public_key(), days, now)
+        write_private(folder / f"{party}.key", pem_key(key, passphrase), force=True)
+    elif passphrase is not None:
+        raise InvalidParameter("a passphrase is for a new key, and the key stays", "add --new-key")
+    elif info.serial in load_revoked(folder / REVOKED, folder / CA_CERTIFICATE):
+        raise CertificateRevoked(f"{file} is revoked, so its key must not be used again", "add --new-key")
+    elif not isinstance(public, ec.EllipticCurvePublicKey):
+        raise NotACertificate(f"{file} was not issued by `veilboost certs`", "renew it where it was issued")
+    else:
+        content = _signed_certificate(folder, party, _names(info), public, days, now)
+    write_private(file, content, force=True)
+    return file
+
+
+def _names(info: CertificateInfo) -> list[x509.GeneralName]:
+    return [_general_name(host) for host in info.hosts]
+
+
+def _signed_certificate(
+    folder: Path,
+    party: PartyName,
+    names: Sequence[x509.GeneralName],
+    key: ec.EllipticCurvePublicKey,
+    days: int,
+    now: datetime | None,
+) -> bytes:
+    """A new certificate. The authority keeps a copy."""
+    start, end = _validity(days, now)
     authority, authority_key = _load_authority(folder, now)
     if end > authority.not_valid_after_utc:
         left = (authority.not_valid_after_utc - start - SKEW).days
         raise InvalidParameter(f"{days} days are more than the authority has left", f"choose {left} or fewer")
-    key = ec.generate_private_key(ec.SECP256R1())
     uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (
         _builder(party, authority.subject, key, authority_key, start, end)
@@ -110,12 +181,10 @@ def issue(
         .sign(authority_key, hashes.SHA256())
     )
     content = certificate.public_bytes(Encoding.PEM)
-    make_private_folder(folder / ISSUED)
+    make_folder(folder / ISSUED)
     # The copy first: even if writing the other files fails, the certificate can be revoked.
     write_private(folder / ISSUED / f"{fingerprint_of(certificate)}.crt", content, force=True)
-    write_private(key_file, _pem_key(key), force=force)
-    write_private(file, content, force=force)
-    return file
+    return content
 
 
 def revoke(folder: Path, which: str, *, now: datetime | None = None) -> tuple[CertificateInfo, ...]:
@@ -148,10 +217,7 @@ def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificat
         raise UnreadableCertificate(f"there is no authority in {folder}", "create one with `veilboost certs init`")
     certificate = parse_certificates(read_public(file), str(file))[0]
     check_age(certificate, str(file), now)
-    try:
-        key = serialization.load_pem_private_key(read_private(key_file), password=None)
-    except (ValueError, TypeError):
-        raise NotACertificate(f"{key_file} contains no private key") from None
+    key = load_key(key_file)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ForeignCertificate(f"{key_file} does not belong to {file}", "restore the folder from a copy")
     return certificate, key
@@ -183,7 +249,7 @@ def _name(text: str) -> x509.Name:
 def _builder(
     subject: str,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
     issuer_key: ec.EllipticCurvePrivateKey,
     start: datetime,
     end: datetime,
@@ -192,11 +258,11 @@ def _builder(
         x509.CertificateBuilder()
         .subject_name(_name(subject))
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         .add_extension(_issuer_key(issuer_key), critical=False)
     )
 
@@ -226,7 +292,3 @@ def _signed_list(
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
         builder = builder.add_revoked_certificate(entry)
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-
-
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -8,15 +8,17 @@ trees have one in common.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from veilboost import durable
+from veilboost import at_rest, durable
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.shards import ShardedArray
@@ -47,7 +49,7 @@ class StoredCheckpoint:
 
     def share(self) -> ModelShare:
         try:
-            with self.file.open("rb") as file:
+            with at_rest.opened(self.file) as file:
                 file.readline()
                 content = file.read(self.about["size"])
             return unpacked(self.about["share"], content, self.file, of_run=True)
@@ -59,10 +61,14 @@ class StoredCheckpoint:
         share = self.share()
         try:
             shape = tuple(self.about["margin"])
-            with self.file.open("rb") as file:
+            with at_rest.opened(self.file) as file:
                 start = _margin_place(len(file.readline()) + self.about["size"])
-            # Raises a `ValueError` if the file is shorter.
-            margin: Float64Array = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
+                # Both raise a `ValueError` if the file is shorter.
+                if isinstance(file, BytesIO):  # it was decrypted
+                    values = np.frombuffer(file.getvalue(), "<f8", math.prod(shape), start)
+                    margin: Float64Array = values.reshape(shape).copy()
+                else:
+                    margin = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
         except (OSError, TypeError, ValueError) as error:
             raise _damaged(self.file) from error
         trees = [] if share.skeleton is None else list(share.skeleton.trees)
@@ -82,7 +88,7 @@ class Checkpoints:
     def _open(self, trees: int) -> StoredCheckpoint | None:
         path = self._folder / f"{trees}{_ENDING}"
         try:
-            with path.open("rb") as file:
+            with at_rest.opened(path) as file:
                 about = _about(file.readline(), path)
             return StoredCheckpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
         except FileNotFoundError:  # a job that is running has removed it since
@@ -114,7 +120,8 @@ class Checkpoints:
             "share": manifest,
         }
         head = json.dumps(about).encode() + b"\n" + content
-        with durable.replacing(self._folder / f"{trees}{_ENDING}") as temporary, temporary.open("wb") as file:
+        path = self._folder / f"{trees}{_ENDING}"
+        with durable.replacing(path) as temporary, at_rest.writing(temporary, path) as file:
             file.write(head)
             if progress is not None:
                 _write_margin(file, _margin_place(len(head)), progress.margin)

@@ -35,6 +35,7 @@ from veilboost.party.lifecycle import expire, park_interrupted, refuse_ended
 from veilboost.party.messages import OpenService, Ping, PrepareAlignment, Propose, ProposePrediction
 from veilboost.party.metrics import Metrics
 from veilboost.party.monitor import Monitor
+from veilboost.party.retention import apply_retention
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
@@ -46,7 +47,7 @@ from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, a
 
 _LOG = logs.EventLogger(__name__)
 TIDY_SECONDS = 1.0  # between two looks at cancelled jobs and lost drivers
-EXPIRY_SECONDS = 3600.0  # between two looks at jobs that stopped long ago
+EXPIRY_SECONDS = 3600.0  # between two looks at jobs that stopped long ago, and at files that are kept no longer
 
 
 # --- sessions, chosen by the type of their first message -------------------------------------------------------------
@@ -358,6 +359,7 @@ class Daemon:
                     next_expiry = time.monotonic() + EXPIRY_SECONDS
                     for name in expire(self.settings):
                         _LOG.info("job_expired", "the job can no longer be resumed", job=name)
+                    apply_retention(self.settings)
             except Exception as error:  # the disk may be full; the daemon goes on, and tries again
                 _LOG.warning("internal_error", f"housekeeping failed: {logs.reason(error)}", error)
 

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from veilboost import __version__
+from veilboost import __version__, logs
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleSetting, MalformedMessage, PeerUnreachable, WireVersion
+from veilboost.errors import ImpossibleSetting, MalformedMessage, PeerUnreachable, VeilBoostError, WireVersion
 from veilboost.party.identity import (
     Identity,
     PeerIdentity,
@@ -29,13 +29,14 @@ from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import UNOBSERVED, Caller, Link, Observer, Waiting
 from veilboost.wire.transcript import Transcript
 
+_LOG = logs.EventLogger(__name__)
 Reach = Callable[[PartyName, float], Link]  # opens a link to another party within some seconds
 
 
 def own_identity(settings: PartySettings) -> Identity:
     """This party's certificate and key. Raises unless the certificate has the party name of the settings."""
     files = settings.certificates
-    identity = load_identity(files.cert, files.key, files.ca)
+    identity = load_identity(files.cert, files.key, files.ca, files.passphrase_file)
     if identity.party != settings.name:
         raise ImpossibleSetting(
             f"the party is named {settings.name}, but the certificate belongs to {identity.party}",
@@ -121,11 +122,44 @@ def caller_to(
     )
 
 
+class CurrentIdentity:
+    """This party's identity, read again when one of its files has changed. Links that are open keep the old one."""
+
+    def __init__(self, settings: PartySettings) -> None:
+        self._settings, self._lock = settings, threading.Lock()
+        self._seen, self._identity = self._stamp(), own_identity(settings)
+
+    def get(self) -> Identity:
+        """The identity for a new link. While the new files cannot be used, it is the old one."""
+        with self._lock:
+            if (stamp := self._stamp()) != self._seen:
+                self._seen = stamp
+                try:
+                    self._identity = own_identity(self._settings)
+                except VeilBoostError as error:
+                    _LOG.warning("certificate_unusable", logs.reason(error), error)
+                else:
+                    fingerprint = self._identity.fingerprint[:16]
+                    _LOG.info("certificate_changed", "new links use the new files", certificate=fingerprint)
+            return self._identity
+
+    def _stamp(self) -> list[tuple[int, int, int] | None]:
+        files = self._settings.certificates
+        found: list[tuple[int, int, int] | None] = []
+        for file in (files.cert, files.key, files.ca, files.passphrase_file):
+            try:
+                about = file.stat() if file is not None else None
+            except OSError:
+                about = None
+            found.append(about and (about.st_ino, about.st_mtime_ns, about.st_size))
+        return found
+
+
 class LinkHub:
     """Provides links to peers: the newest that the peer opened, or a dialled one."""
 
     def __init__(self, settings: PartySettings, observer: Observer = UNOBSERVED) -> None:
-        self.identity = own_identity(settings)
+        self._identity = CurrentIdentity(settings)
         self._settings, self._observer = settings, observer
         self._limits = LinkLimits(
             message_bytes=settings.limits.max_message_mb << 20,
@@ -138,11 +172,16 @@ class LinkHub:
         self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
 
+    @property
+    def identity(self) -> Identity:
+        """This party's identity now: its files may change at any time."""
+        return self._identity.get()
+
     def serve(self, welcome: Welcome, ready: Callable[[], bool] = lambda: True) -> LinkServer:
         """Listen, and pass the links of peers that the policy admits to `welcome`. `ready`: for the health service."""
         return LinkServer(
             self._settings.listen,
-            tls_files(self.identity),
+            lambda: tls_files(self.identity),
             lambda certificate: admit_peer(self._settings, certificate),
             self._proof,
             welcome,
@@ -200,7 +239,7 @@ class LinkHub:
         return link, found[0]
 
     def _proof(self, hello: bytes, peer: PeerIdentity) -> bytes:
-        check_release(self.identity.party, peer.party, hello[HELLO_BYTES:].decode(errors="replace"))
+        check_release(self._settings.name, peer.party, hello[HELLO_BYTES:].decode(errors="replace"))
         return prove_link(self.identity, hello, peer.party, peer.fingerprint)
 
     def close(self) -> None:

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from veilboost.durable import replace_file
+from veilboost.durable import read_small, replace_file
 from veilboost.errors import (
     CertificateExpired,
     CertificateRevoked,
-    ExposedKey,
     ForeignCertificate,
     KeyMismatch,
     MalformedMessage,
     NotACertificate,
     UnknownPeer,
-    UnreadableCertificate,
     UnsupportedCombination,
     WouldOverwrite,
+    WrongPassphrase,
 )
 from veilboost.fields import FORMS
 from veilboost.party.policy import Policy
 from veilboost.types import PartyName
 
 PARTY_URI = "veilboost:party:"
+KEY_VARIABLE = "VEILBOOST_KEY_PASSPHRASE_FILE"
+MOST_INTERMEDIATES = 4
 Revoked: TypeAlias = frozenset[int]
+_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 # Exceptions of the library for invalid input.
 _INVALID = (
     ValueError,
@@ -62,7 +66,7 @@ class Identity:
     key: bytes = field(repr=False)
     ca: bytes
     fingerprint: str
-    not_after: datetime
+    not_after: datetime  # the earliest end of the certificate and of its issuers
 
     @property
     def days_left(self) -> int:
@@ -118,28 +122,64 @@ def describe(path: Path) -> CertificateInfo:
         raise NotACertificate(f"{path} contains an invalid certificate") from None
 
 
-def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
-    """Read and verify this party's own certificate, key and authority. Every fault has its own coded error."""
+def load_identity(cert: Path, key: Path, ca: Path, passphrase_file: Path | None = None) -> Identity:
+    """Read and verify this party's own certificate, key and authority. Every fault has its own coded error.
+
+    `cert` may contain intermediate certificates after the party's own. In memory the key has no passphrase.
+    """
     chain, authorities = read_public(cert), read_public(ca)
-    certificate = parse_certificates(chain, str(cert))[0]
+    certificate, *intermediates = parse_certificates(chain, str(cert))
     peer = _peer(certificate, str(cert))
     check_age(certificate, str(cert))
-    secret = read_private(key)
+    secret = load_key(key, passphrase_file)
     try:
-        public = serialization.load_pem_private_key(secret, password=None).public_key()
-    except _INVALID:
-        raise NotACertificate(f"{key} contains no private key, or one with a passphrase") from None
-    try:
-        fits = public == certificate.public_key()
+        fits = secret.public_key() == certificate.public_key()
     except _INVALID:
         fits = False
     if not fits:
         raise KeyMismatch(f"{key} does not belong to {cert}")
-    issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if is_issued_by(certificate, issuer)]
-    if not issuers:
+    path = issuers_of(certificate, intermediates, parse_certificates(authorities, str(ca)))
+    if not path:
         raise ForeignCertificate(f"{cert} was not issued by the authority in {ca}")
-    check_age(issuers[0], str(ca))
-    return Identity(peer.party, chain, secret, authorities, peer.fingerprint, peer.not_after)
+    for issuer in path:
+        check_age(issuer, str(ca if issuer is path[-1] else cert))
+    ends = min(each.not_valid_after_utc for each in (certificate, *path))
+    return Identity(peer.party, chain, pem_key(secret), authorities, peer.fingerprint, ends)
+
+
+def load_key(file: Path, passphrase_file: Path | None = None) -> PrivateKeyTypes:
+    """Read a private key. One with a passphrase needs the file with it, or the environment variable that names it."""
+    content, passphrase = read_private(file), passphrase_of(file, passphrase_file)
+    try:
+        return serialization.load_pem_private_key(content, passphrase)
+    except _INVALID:
+        if passphrase is not None:
+            raise WrongPassphrase(f"the passphrase does not fit {file}") from None
+        raise NotACertificate(f"{file} contains no private key") from None
+
+
+def passphrase_of(key: Path, passphrase_file: Path | None = None) -> bytes | None:
+    """The passphrase of a key file, which must be private; None if it needs none."""
+    if b"ENCRYPTED" not in read_private(key):
+        return None
+    named = passphrase_file or os.environ.get(KEY_VARIABLE)
+    if not named:
+        raise WrongPassphrase(f"{key} has a passphrase, and no file with it is named")
+    return read_passphrase(Path(named))
+
+
+def pem_key(key: PrivateKeyTypes, passphrase: bytes | None = None) -> bytes:
+    """A private key as PEM, encrypted if there is a passphrase."""
+    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def read_passphrase(file: Path) -> bytes:
+    """The passphrase in a private file: its content without the line end."""
+    passphrase = read_private(file).rstrip(b"\r\n")
+    if not 0 < len(passphrase) <= LONGEST_PASSPHRASE:
+        raise WrongPassphrase(f"{file} contains no passphrase of 1 to {LONGEST_PASSPHRASE} bytes")
+    return passphrase
 
 
 def peer_identity(certificate: bytes) -> PeerIdentity:
@@ -180,7 +220,7 @@ _PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
 
 def sign(identity: Identity, purpose: str, content: bytes) -> str:
     """Sign `content` as this party, for all who trust the same authority. A signature is valid for one purpose."""
-    own = parse_certificates(identity.certificate, "the own certificate")[0]
+    own, *intermediates = parse_certificates(identity.certificate, "the own certificate")
     key, signed = serialization.load_pem_private_key(identity.key, password=None), _signed_bytes(own, purpose, content)
     if isinstance(key, ec.EllipticCurvePrivateKey):
         signature = key.sign(signed, ec.ECDSA(hashes.SHA256()))
@@ -190,9 +230,8 @@ def sign(identity: Identity, purpose: str, content: bytes) -> str:
         signature = key.sign(signed, _PSS, hashes.SHA256())
     else:
         raise UnsupportedCombination("the key of the certificate cannot sign", "use an EC, Ed25519 or RSA key")
-    return json.dumps(
-        {"certificate": own.public_bytes(serialization.Encoding.PEM).decode(), "signature": signature.hex()}
-    )
+    chain = b"".join(each.public_bytes(Encoding.PEM) for each in (own, *intermediates)).decode()
+    return json.dumps({"certificate": chain, "signature": signature.hex()})
 
 
 def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes) -> PeerIdentity:
@@ -211,10 +250,12 @@ def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, 
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise MalformedMessage(f"{party} sent no readable signature") from error
     what = f"the certificate of {party}"
-    certificate = parse_certificates(pem, what)[0]
-    if not any(is_issued_by(certificate, issuer) for issuer in parse_certificates(ca, "the authority's certificate")):
+    certificate, *intermediates = parse_certificates(pem, what)
+    path = issuers_of(certificate, intermediates, parse_certificates(ca, "the authority's certificate"))
+    if not path:
         raise ForeignCertificate(f"{what} was not issued by the authority")
-    check_age(certificate, what)
+    for each in (certificate, *path):
+        check_age(each, what)
     peer = _peer(certificate, what)
     if peer.party != party or not _verified(certificate, signature, _signed_bytes(certificate, purpose, content)):
         raise MalformedMessage(
@@ -291,20 +332,60 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except _INVALID:
-        return False
+    return _may_issue(certificate, 0)
 
 
-def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    if not is_authority(issuer):
-        return False
+def issuers_of(
+    certificate: x509.Certificate, intermediates: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
+) -> list[x509.Certificate]:
+    """The issuers of a certificate, up to the first of the trusted authorities; empty if there is no such path.
+
+    Their ages are not checked. An intermediate with name constraints is not accepted: only TLS enforces them.
+    """
+    path: list[x509.Certificate] = []
+    for below in range(MOST_INTERMEDIATES + 1):
+        last = path[-1] if path else certificate
+        for issuer in (*authorities, *intermediates[:MOST_INTERMEDIATES]):
+            if issuer not in path and _may_issue(issuer, below) and _is_issued_by(last, issuer):
+                break
+        else:
+            return []
+        path.append(issuer)
+        if issuer in authorities:
+            return path
+        if _extension(issuer, x509.NameConstraints) is not None:
+            return []
+    return []
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
     except (InvalidSignature, *_INVALID):
         return False
     return True
+
+
+def _may_issue(issuer: x509.Certificate, below: int) -> bool:
+    """Whether this is an authority that may have so many intermediates below it."""
+    try:
+        constraints, usage = _extension(issuer, x509.BasicConstraints), _extension(issuer, x509.KeyUsage)
+    except _INVALID:
+        return False
+    longest = None if constraints is None else constraints.path_length
+    return (
+        constraints is not None
+        and constraints.ca
+        and (longest is None or below <= longest)
+        and (usage is None or usage.key_cert_sign)
+    )
+
+
+def _extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def _peer(certificate: x509.Certificate, what: str) -> PeerIdentity:
@@ -327,10 +408,7 @@ def _party(names: x509.SubjectAlternativeName) -> PartyName | None:
 
 
 def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return x509.SubjectAlternativeName([])
+    return _extension(certificate, x509.SubjectAlternativeName) or x509.SubjectAlternativeName([])
 
 
 def _common_name(name: x509.Name) -> str:
@@ -341,13 +419,7 @@ def _common_name(name: x509.Name) -> str:
 # --- private files: written atomically, and never over an existing file by accident ---------------------------------
 
 
-OTHERS = 0o077
-LARGEST = 1 << 20
-
-
-def make_private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access; an existing folder is not changed."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+LONGEST_PASSPHRASE = 1023  # OpenSSL reads no longer one
 
 
 def refuse_to_overwrite(files: Iterable[Path], force: bool) -> None:
@@ -370,25 +442,9 @@ def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
 
 def read_public(file: Path) -> bytes:
     """The content of a certificate file. Raises a coded error if it cannot be read."""
-    return _read(file, private=False)
+    return read_small(file, private=False)
 
 
 def read_private(file: Path) -> bytes:
     """The content of a private key file. Refused if users other than its owner could have read it."""
-    return _read(file, private=True)
-
-
-def _read(file: Path, *, private: bool) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            # The mode of the opened file, not of the name, which may change.
-            mode = os.fstat(opened.fileno()).st_mode & 0o777
-            if private and os.name == "posix" and mode & OTHERS:
-                raise ExposedKey(f"{file} has mode {mode:04o}: users other than its owner may read or change it")
-            content = opened.read(LARGEST + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise UnreadableCertificate(f"{file} cannot be read ({reason})") from None
-    if len(content) > LARGEST:
-        raise UnreadableCertificate(f"{file} is too large for a certificate or key")
-    return content
+    return read_small(file, private=True)

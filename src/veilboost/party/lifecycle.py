@@ -15,7 +15,15 @@ from datetime import datetime
 from typing import Any, Literal
 
 from veilboost.durable import Locks, keeping
-from veilboost.errors import DamagedState, FolderLocked, InvalidParameter, JobCancelled, NothingToResume, VeilBoostError
+from veilboost.errors import (
+    DamagedState,
+    FolderLocked,
+    InvalidParameter,
+    JobCancelled,
+    NewerFormat,
+    NothingToResume,
+    VeilBoostError,
+)
 from veilboost.party.coordinator import Connections
 from veilboost.party.job import read_job
 from veilboost.party.runs import DAMAGED, ENDED, JOB, RESUMABLE, RUNNING, RunFolder, list_runs
@@ -54,7 +62,7 @@ def about_all(settings: PartySettings) -> list[dict[str, Any]]:
     def told(run: RunFolder) -> dict[str, Any]:
         try:
             return about(run, settings)
-        except DamagedState as error:
+        except (DamagedState, NewerFormat) as error:
             unknown = ("party", "role", "active", "rounds", "rows", "ids", "since", "updated", "until", "cancelling")
             damaged = {"job": run.path.name, "state": DAMAGED, "error": str(error), **dict.fromkeys(unknown)}
             return {**damaged, "folder": str(run.path), "files": []}

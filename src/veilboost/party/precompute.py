@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost import durable
+from veilboost import at_rest, durable
 from veilboost.align.api import alignment_named, all_alignments
 from veilboost.align.hmac_csp import AlignmentKey, key_in
 from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
@@ -34,7 +34,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.party.hub import LinkHub, caller_to
-from veilboost.party.identity import PeerIdentity, make_private_folder, write_private
+from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
 from veilboost.party.runs import RunFolder
@@ -117,13 +117,13 @@ class _Kept:
     def write(self, content: bytes) -> None:
         """Replace the file."""
         with keeping("the prepared results cannot be written"):
-            make_private_folder(self.path.parent)
+            durable.make_folder(self.path.parent)
             durable.sweep(self.path.parent, seconds=3600)  # half a key of a process that was killed
-            write_private(self.path, content, force=True)
+            at_rest.write(self.path, content)
 
     def read(self) -> bytes | None:
         with keeping("the prepared results cannot be read"), suppress(FileNotFoundError):
-            return self.path.read_bytes()
+            return at_rest.read(self.path)
         return None
 
     def take(self) -> bytes | None:

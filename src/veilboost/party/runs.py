@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost import durable
+from veilboost import at_rest, durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
 from veilboost.durable import keeping
@@ -20,6 +20,7 @@ from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
     JobExists,
+    NewerFormat,
     NothingToResume,
     StateDiffers,
     UnknownRun,
@@ -34,6 +35,7 @@ from veilboost.party.job import load_job
 from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
+FORMAT = 1  # of a run folder, in its status
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
 PROPOSED = "transcript.new"  # of an attempt that has not begun
 
@@ -58,7 +60,7 @@ class RunFolder:
         if run.path.exists() and not again:
             raise JobExists(f"there is already a run {name!r}")
         with keeping("the run folder cannot be created"):
-            run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            durable.make_folder(run.path)
         return run
 
     @staticmethod
@@ -121,7 +123,10 @@ class RunFolder:
             raise DamagedState(f"{file} cannot be read") from error
         if not isinstance(found, dict):
             raise DamagedState(f"{file} is not a status")
-        return cast(dict[str, Any], found)
+        status = cast(dict[str, Any], found)
+        if status.get("format", FORMAT) > FORMAT:
+            raise NewerFormat(f"{file} has run format {status['format']}; this release reads formats up to {FORMAT}")
+        return status
 
     @property
     def state(self) -> str:
@@ -140,7 +145,7 @@ class RunFolder:
         self._write_status({**self.status, **changes})
 
     def _write_status(self, status: Mapping[str, Any]) -> None:
-        self._write(STATUS, json.dumps({**status, "updated": time.time()}, indent=2).encode())
+        self._write(STATUS, json.dumps({**status, "format": FORMAT, "updated": time.time()}, indent=2).encode())
 
     def settle_table(self, attempt: str, digest: str) -> None:
         """Store the digest of the common rows of this party's table; raise if this attempt began with others.
@@ -178,7 +183,8 @@ class RunFolder:
 
     def save_key(self, key: bytes) -> None:
         """Store the secret from which this party's noise and masks in this job are drawn, for a job that resumes."""
-        self._write(KEY, key)
+        with keeping(f"{KEY} cannot be written"):
+            at_rest.write(self.path / KEY, key)
 
     def forget_trees(self) -> None:
         """Remove the checkpoints of a job that will not be resumed."""
@@ -195,7 +201,7 @@ class RunFolder:
     def key(self) -> bytes | None:
         """The job's key; None if there is none. Raises `DamagedState` if it cannot be read."""
         try:
-            found = (self.path / KEY).read_bytes()
+            found = at_rest.read(self.path / KEY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:
@@ -317,8 +323,8 @@ class RunFolder:
             durable.commit_folder(self.path / name, self.path / f"{TRANSCRIPT}.{last + 1}")
 
     def add_metric(self, result: RoundResult) -> None:
-        with keeping("metrics.jsonl cannot be written"), (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(vars(result)) + "\n")
+        with keeping("metrics.jsonl cannot be written"):
+            durable.append(self.path / "metrics.jsonl", json.dumps(vars(result)) + "\n", flush=False)
 
     @property
     def rounds(self) -> int:

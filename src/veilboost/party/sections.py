@@ -93,7 +93,8 @@ def _entry(value: Any, kind: Any, file: Path, section: str) -> Any:
         entries = cast(Mapping[str, Any], value)
         return {key: _entry(entry, inner, file, f"{section}.{key}") for key, entry in entries.items()}
     if kind is Path and isinstance(value, str) and value:
-        return file.absolute().parent / os.path.expanduser(value)  # unlike Path.expanduser, never fails
+        # Unlike Path.expanduser, never fails; an unknown variable stays as it is.
+        return file.absolute().parent / os.path.expanduser(os.path.expandvars(value))
     return value
 
 

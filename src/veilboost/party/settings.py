@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from veilboost import logs
+from veilboost import at_rest, logs
 from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
@@ -109,6 +109,40 @@ class CertificateSettings(Section):
     key: Path = param(MISSING, "its private key; no other user may have read access")
     ca: Path = param(MISSING, "the certificate of the authority that issued the certificates of all parties")
     revoked: Path | None = param(None, "the revocation list of the authority", example='"certs/revoked.crl"')
+    passphrase_file: Path | None = param(
+        None,
+        "a private file with the passphrase of the key; unset: the file that VEILBOOST_KEY_PASSPHRASE_FILE names",
+        example='"${CREDENTIALS_DIRECTORY}/passphrase"',
+    )
+
+
+@dataclass(frozen=True)
+class StorageSettings(Section):
+    """Encryption of files in the runs folder."""
+
+    key_file: Path | None = param(
+        None,
+        "a private file with at least 32 random bytes: payloads of transcripts, model shares, checkpoints and keys of "
+        "jobs are encrypted with it; unset: they are not encrypted",
+        example='"storage.key"',
+    )
+
+
+@dataclass(frozen=True)
+class RetentionSettings(Section):
+    """How long files are kept after their last use. The daemon deletes older ones once a day."""
+
+    runs_days: float | None = param(
+        None, "days to keep the run folder of a job that does not run, with the model share; unset: forever", low=0
+    )
+    transcripts_days: float | None = param(
+        None, "days to keep the transcripts of a job that does not run; unset: as long as its run folder", low=0
+    )
+    keys_days: float | None = param(
+        None,
+        "days to keep the key of a job that stopped, which it needs to resume, and prepared results; unset: forever",
+        low=0,
+    )
 
 
 @dataclass(frozen=True)
@@ -217,6 +251,10 @@ class PartySettings(Section):
         "ray://HOST:PORT (this party's cluster)",
     )
     workers: int | None = param(None, "number of workers of the engine ray; unset: one per core", low=1, high=100_000)
+    storage: StorageSettings = param(StorageSettings, "Encryption of files in the runs folder.")
+    retention: RetentionSettings = param(
+        RetentionSettings, "How long files are kept after their last use. The daemon deletes older ones once a day."
+    )
     peers: Mapping[PartyName, PeerSettings] = param(dict, "Connections to the other parties.", keys="party")
     limits: Limits = param(Limits, "Limits on the requests of peers, and timeouts for their answers.")
     logging: LoggingSettings = param(LoggingSettings, "What this party logs on stderr, and in which format.")
@@ -250,6 +288,8 @@ class PartySettings(Section):
 def load_party(file: str | Path) -> PartySettings:
     """Read the settings of a party. Relative paths start at the folder of the file.
 
+    From then on this process encrypts and decrypts files in the runs folder with the storage key, if there is one.
+
     Raises
     ------
     UnreadableSettings
@@ -258,7 +298,9 @@ def load_party(file: str | Path) -> PartySettings:
         A key is unknown, missing, of the wrong type or out of range; the message names the file and the key.
     """
     path = Path(file)
-    return read_section(PartySettings, read_toml(path), path)
+    settings = read_section(PartySettings, read_toml(path), path)
+    at_rest.protect(settings.runs, settings.storage.key_file)
+    return settings
 
 
 def open_table(settings: PartySettings) -> PartyTable:

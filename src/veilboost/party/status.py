@@ -14,7 +14,7 @@ from pathlib import Path
 
 from veilboost import __version__
 from veilboost.durable import holder, keeping
-from veilboost.errors import DamagedState, VeilBoostError
+from veilboost.errors import DamagedState, NewerFormat, VeilBoostError
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import describe
 from veilboost.party.runs import DAMAGED, ENDED, RESUMABLE, RUNNING, RunFolder, list_runs
@@ -57,7 +57,7 @@ def list_jobs(settings: PartySettings) -> list[JobStatus]:
 def _job(run: RunFolder) -> JobStatus:
     try:
         found, state = run.status, run.state
-    except DamagedState as error:
+    except (DamagedState, NewerFormat) as error:
         return JobStatus(run.path.name, DAMAGED, error=str(error))
     driver = found.get("active") or found.get("party")  # only parties that do not drive the job note who does
     return JobStatus(run.path.name, state, driver, found.get("since"), found.get("updated"), found.get("error"))

@@ -3,7 +3,8 @@
 The file is an SQLite database, so that concurrent jobs are safe. Triggers refuse everything except appending rows. Each
 row has a hash of itself and the previous row, which detects edited, reordered or removed rows. A chain cannot detect
 missing rows at the end: a small file beside the ledger stores its head, and an export states the last hash, which an
-auditor can keep elsewhere. A process that is killed within a transaction leaves a journal; whoever opens the ledger
+auditor can keep elsewhere. A ledger from a backup may lack its last rows: a row marks it, and nothing is booked until
+its owner has reconciled it. A process that is killed within a transaction leaves a journal; whoever opens the ledger
 next, also to read, rolls it back.
 """
 
@@ -19,13 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from veilboost.durable import replace_file
-from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
+from veilboost.durable import make_folder, open_private, remove, replace_file
+from veilboost.errors import DamagedLedger, InvalidParameter, LedgerRestored, LedgerUnavailable, NewerFormat
 from veilboost.logs import EventLogger
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Pure, assignments_of, event_from_dict
 
-Entry = Literal["spent", "reserved", "closed"]
+Entry = Literal["spent", "reserved", "closed", "restored", "reconciled"]
+FORMAT = 1  # of the file, as SQLite's user_version
+UNKNOWN = "(unknown releases)"  # no name of a job: what a ledger lost with its last rows, by its owner's estimate
 FIRST = "0" * 64  # the hash before the first row
 _LOG = EventLogger(__name__)
 _LOCK_TIMEOUT = 60.0  # seconds to wait for another job's transaction
@@ -33,6 +36,7 @@ _TABLES = (
     """CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL,
        entry TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)""",
     "CREATE UNIQUE INDEX IF NOT EXISTS once ON ledger (job, body) WHERE entry = 'spent'",
+    "CREATE INDEX IF NOT EXISTS marks ON ledger (number) WHERE entry IN ('restored', 'reconciled')",
     """CREATE TRIGGER IF NOT EXISTS at_the_end BEFORE INSERT ON ledger
        WHEN NEW.number != (SELECT coalesce(max(number), 0) + 1 FROM ledger)
        BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END""",
@@ -54,6 +58,8 @@ _TRANSIENT = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE name = 'ledger'"
+_MARK = "SELECT entry, body FROM ledger WHERE entry IN ('restored', 'reconciled') ORDER BY number DESC LIMIT 1"
 _LAST = "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
 
 
@@ -129,21 +135,22 @@ class Ledger:
 
     def append(self, job: str, *events: Event) -> bool:
         """Book releases; False if this job has already booked the same events (a retry), which costs nothing."""
-        new: list[Event] = []
         with self._writing() as connection:
-            for event in events:
-                body = event.canonical()
-                found = connection.execute(
-                    "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, body)
-                ).fetchone()
-                if found is None:
-                    self._add(connection, job, "spent", body)
-                    new.append(event)
+            _check_reconciled(connection, self.path)
+            new = [event for event in events if self._book(connection, job, event)]
         for event in new:
             cost = {"epsilon": event.epsilon} if isinstance(event, Pure) else {}
             about = {"kind": event.kind, "receiver": event.adversary, "releases": event.count, **cost}
             _LOG.info("ledger_spent", f"booked {event.release}", entry=job, **about)
         return bool(new)
+
+    def _book(self, connection: sqlite3.Connection, job: str, event: Event) -> bool:
+        found = connection.execute(
+            "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, event.canonical())
+        ).fetchone()
+        if found is None:
+            self._add(connection, job, "spent", event.canonical())
+        return found is None
 
     def reserve(self, job: str, epsilon: float, delta: float, approve: Callable[[], None]) -> int:
         """Reserve epsilon for a job that is about to start, unless `approve` raises.
@@ -154,6 +161,7 @@ class Ledger:
         if not epsilon >= 0:
             raise InvalidParameter(f"a job would reserve an epsilon of {epsilon}", "plan a number of at least 0")
         with self._writing() as connection:
+            _check_reconciled(connection, self.path)
             approve()
             # JSON has no infinity; `float` also reads text.
             body = json.dumps({"epsilon": str(float(epsilon)), "delta": delta})
@@ -177,6 +185,64 @@ class Ledger:
         if closes:
             _LOG.info("ledger_closed", "the releases of the job count from now on", entry=job)
 
+    # --- backup and restore -----------------------------------------------------------------------------
+
+    def copy_to(self, path: Path) -> Head:
+        """Write a consistent copy, also while jobs book; an empty one if nothing was booked yet."""
+        copy = Ledger(path)
+        with copy._writing():
+            pass
+        if self.rows():
+            with _coded(self.path), _connected(self.path) as own, closing(sqlite3.connect(path)) as other:
+                own.backup(other)
+        return copy.verify()
+
+    def restore(self, copy: Path, made: str) -> bool:
+        """Replace this ledger by a copy of that date; False if it has all rows of the copy already.
+
+        The new ledger is marked: it books nothing until it is reconciled.
+        """
+        present, stored = self.path.exists(), self._stored_head()
+        own, other = ([row.hash for row in rows] for rows in (self.rows() if present else (), Ledger(copy).rows()))
+        if present and own[: len(other)] == other:
+            return False
+        if other[: len(own)] != own:
+            raise DamagedLedger(
+                f"{self.path} and the ledger of the backup both have rows that the other lacks",
+                "keep this ledger, and add the releases of the other one: veilboost ledger reconcile --add LEDGER",
+            )
+        marked = Ledger(copy)
+        with marked._writing() as connection:
+            missing = max(0, stored.rows - len(other)) if stored is not None else 0
+            marked._add(connection, "", "restored", json.dumps({"backup": made, "missing": missing}))
+        with _coded(self.path):
+            make_folder(self.path.parent)
+            remove(self._head_file)  # it may be ahead of the copy
+            replace_file(self.path, copy.read_bytes())
+            replace_file(self._head_file, marked._head_file.read_bytes())
+        return True
+
+    def check_reconciled(self) -> None:
+        """Raise `LedgerRestored` if the ledger was restored from a backup and not reconciled since."""
+        with _coded(self.path):
+            if self.path.exists() and self.path.stat().st_size:
+                with _connected(self.path) as connection:
+                    if connection.execute(_HAS_TABLE).fetchone():
+                        _check_reconciled(connection, self.path)
+
+    def reconcile(self, releases: Iterable[tuple[str, Event]], unknown: float, delta: float) -> int:
+        """Book releases that the ledger lacks, and an epsilon for those that nobody knows; it books again from now on.
+
+        Returns the number of releases that it lacked.
+        """
+        with self._writing() as connection:
+            added = sum(self._book(connection, job, event) for job, event in releases)
+            if unknown:
+                body = json.dumps({"epsilon": str(float(unknown)), "delta": delta})
+                self._add(connection, UNKNOWN, "reserved", body)
+            self._add(connection, "", "reconciled", json.dumps({"added": added, "unknown": str(float(unknown))}))
+        return added
+
     def _add(self, connection: sqlite3.Connection, job: str, entry: Entry, body: str) -> int:
         last = connection.execute(_LAST).fetchone()
         number, previous = last or (0, FIRST)
@@ -192,10 +258,9 @@ class Ledger:
         found: tuple[Row, ...] = ()
         with _coded(self.path):
             if self.path.exists() and self.path.stat().st_size:
-                # Not mode=ro, which cannot roll back a journal. SQLite only reads where it may not write.
-                where = f"{self.path.resolve().as_uri()}?mode=rw"
-                with closing(sqlite3.connect(where, uri=True, timeout=_LOCK_TIMEOUT)) as connection:
-                    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger'").fetchone():
+                with _connected(self.path) as connection:
+                    _check_format(connection, self.path)
+                    if connection.execute(_HAS_TABLE).fetchone():
                         rows = connection.execute("SELECT * FROM ledger ORDER BY number")
                         found = tuple(Row(*values) for values in rows)
         if not found:
@@ -204,7 +269,11 @@ class Ledger:
 
     def events(self, job: str | None = None) -> tuple[Event, ...]:
         """All releases, or those of one job, in order."""
-        return tuple(event for owner, event in _spent(self.rows()) if job in (None, owner))
+        return tuple(event for owner, event in self.releases() if job in (None, owner))
+
+    def releases(self) -> Iterator[tuple[str, Event]]:
+        """All releases with their jobs, in order."""
+        return _spent(self.rows())
 
     def reserved(self) -> Mapping[str, float]:
         """The epsilon reserved for jobs that have not ended."""
@@ -213,7 +282,7 @@ class Ledger:
     def totals(self, delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
         """The cost of each job, at `delta` each; of the worst adjacency if none is given."""
         rows = self.rows()
-        events: dict[str, list[Event]] = {row.job: [] for row in rows}
+        events: dict[str, list[Event]] = {row.job: [] for row in rows if row.job}
         for job, event in _spent(rows):
             if adjacency in (None, event.adjacency):
                 events[job].append(event)
@@ -302,12 +371,13 @@ class Ledger:
     def _writing(self) -> Generator[sqlite3.Connection]:
         """One exclusive transaction; the head is stored once the transaction is on disk."""
         with _coded(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.touch(mode=0o600)
+            make_folder(self.path.parent)
+            open_private(self.path, "ab").close()
             with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = EXTRA")  # FULL does not flush the journal's removal
                 with _exclusive(connection):
-                    for statement in _TABLES:
+                    _check_format(connection, self.path)
+                    for statement in (*_TABLES, f"PRAGMA user_version = {FORMAT}"):
                         connection.execute(statement)
                     yield connection
                 with _exclusive(connection):  # so that the later of two jobs writes last
@@ -332,6 +402,28 @@ def _coded(path: Path) -> Generator[None]:
 
 
 @contextmanager
+def _connected(path: Path) -> Generator[sqlite3.Connection]:
+    """A connection to read. Not mode=ro, which cannot roll back a journal; SQLite only reads where it may not write."""
+    where = f"{path.resolve().as_uri()}?mode=rw"
+    with closing(sqlite3.connect(where, uri=True, timeout=_LOCK_TIMEOUT)) as connection:
+        yield connection
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > FORMAT:
+        raise NewerFormat(f"{path} has ledger format {found}; this release reads formats up to {FORMAT}")
+
+
+def _check_reconciled(connection: sqlite3.Connection, path: Path) -> None:
+    entry, body = connection.execute(_MARK).fetchone() or ("", "")
+    if entry == "restored":
+        mark = json.loads(body)
+        known = f"; at least {mark['missing']} rows are missing" if mark["missing"] else ""
+        raise LedgerRestored(f"{path} was restored from a backup of {mark['backup']} and may lack releases{known}")
+
+
+@contextmanager
 def _exclusive(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -347,7 +439,7 @@ def _reserved(rows: Iterable[Row]) -> dict[str, float]:
     """The epsilon reserved for each job that has not ended."""
     found: dict[str, float] = {}
     for row in rows:
-        if row.entry != "spent":
+        if row.entry in ("reserved", "closed"):
             found[row.job] = float(json.loads(row.body)["epsilon"]) if row.entry == "reserved" else 0.0
     return found
 

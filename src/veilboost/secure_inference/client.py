@@ -12,14 +12,14 @@ from typing import Any, Self, cast
 
 import numpy as np
 
+from veilboost import at_rest
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
-from veilboost.durable import keeping
+from veilboost.durable import keeping, make_folder
 from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBoostError
 from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
-from veilboost.party.identity import make_private_folder, write_private
 from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
 from veilboost.party.predicting import KEEP
@@ -166,12 +166,12 @@ class ServiceFolder:
 
     def write(self, name: str, content: bytes) -> None:
         with keeping(f"{name} cannot be written"):
-            make_private_folder(self.path)
-            write_private(self.path / name, content, force=True)
+            make_folder(self.path)
+            at_rest.write(self.path / name, content)
 
     def read(self, name: str) -> bytes:
         try:
-            return (self.path / name).read_bytes()
+            return at_rest.read(self.path / name)
         except OSError:
             raise UnknownRun(
                 f"there is no service {self.path.parent.name!r} here", "the active party runs `veilboost user publish`"

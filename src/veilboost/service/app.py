@@ -35,7 +35,7 @@ from veilboost.errors import (
 )
 from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
-from veilboost.party.identity import read_private
+from veilboost.party.identity import passphrase_of
 from veilboost.party.predicting import Prediction, Presence
 from veilboost.report.pages import render
 from veilboost.service.batching import Batcher
@@ -45,6 +45,7 @@ from veilboost.service.rows import About, Health, ParsedRequest, Refusal, Schema
 from veilboost.types import Float64Array
 from veilboost.wire.grpc import most_connections
 
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; the defaults of uvicorn and Python include CBC
 STOP_SECONDS = 10  # how long requests in progress may take after a signal to stop
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
@@ -304,8 +305,10 @@ def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) ->
     """The configuration of uvicorn. Raises a coded error if the certificates cannot be used."""
     files: dict[str, Any] = {}
     if tls is not None:
-        read_private(tls.key)  # refused if other users can read it
-        files = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
+        passphrase = passphrase_of(tls.key)  # refused if other users can read it
+        files = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key, "ssl_ciphers": CIPHERS}
+        if passphrase is not None:
+            files["ssl_keyfile_password"] = passphrase.decode(errors="surrogateescape")
         if tls.client_ca is not None:
             files |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     config = uvicorn.Config(

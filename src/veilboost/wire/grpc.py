@@ -382,13 +382,30 @@ class _Account:
     links: int = 0
 
 
+def _server_credentials(tls: Callable[[], TlsFiles]) -> Any:
+    """Credentials that every new connection takes from `tls`: files that changed need no restart."""
+    used = tls()
+
+    def configuration() -> Any:
+        return grpc.ssl_server_certificate_configuration([(used.key, used.certificate)], used.ca)
+
+    def changed() -> Any:
+        nonlocal used
+        if (now := tls()) == used:
+            return None  # no change
+        used = now
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=True)
+
+
 class LinkServer:
     """Listens with mutual TLS; the handshake rejects peers without a certificate of the authority."""
 
     def __init__(
         self,
         address: str,
-        tls: TlsFiles,
+        tls: Callable[[], TlsFiles],
         admit: Admit,
         prove: Prove,
         welcome: Welcome,
@@ -422,9 +439,8 @@ class LinkServer:
                 grpc.method_handlers_generic_handler(HEALTH, {"Check": checked}),
             )
         )
-        credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
         try:
-            self.port = self._server.add_secure_port(address, credentials)
+            self.port = self._server.add_secure_port(address, _server_credentials(tls))
         except RuntimeError as error:
             raise PeerUnreachable(f"cannot listen on {address}", "choose a free port") from error
         self._server.start()

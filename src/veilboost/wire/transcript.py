@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from veilboost.durable import keeping
+from veilboost.at_rest import Appender, Records
+from veilboost.durable import keeping, make_folder, open_private
 from veilboost.errors import InvalidParameter, UnreadableFile
 from veilboost.types import PartyName
 from veilboost.wire.message import Message, Reveals, revealed
@@ -43,7 +44,7 @@ class Transcript:
     """One party's record of a job, in order. With a folder, it is written there as it grows.
 
     `record="payload"`: the frames are also written to disk, for the audit; without a folder the messages are kept in
-    `messages`. Payloads contain data that other parties sent: protect them.
+    `messages`. Payloads contain data that other parties sent: protect them (`at_rest`).
     """
 
     def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:
@@ -55,16 +56,16 @@ class Transcript:
         if folder is None:
             return
         with keeping("the transcript cannot be written"):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(folder)
             if (folder / ENTRIES).exists():  # a killed party may have left half a line
                 with (folder / ENTRIES).open("r+b") as file:
                     content = file.read()
                     if not content.endswith(b"\n"):  # otherwise another session may append to it now
                         file.truncate(content.rfind(b"\n") + 1)
-            # Line-buffered: if the process is killed, every message sent before is in the file.
-            self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
-                self._frames = (folder / PAYLOADS).open("ab")
+                self._frames = Appender(folder / PAYLOADS)
+            # Line-buffered: if the process is killed, every message sent before is in the file.
+            self._lines = open_private(folder / ENTRIES, "a", encoding="utf-8", buffering=1)
 
     def record(
         self, direction: Direction, peer: PartyName, message: Message, size: int, frame: bytes | None = None
@@ -126,10 +127,10 @@ def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
             'write record = "payload" and another name into the job file, train again, and audit the new run',
         )
     with path.open("rb") as file:
+        records = Records(path, file)
         for entry, offset in _read(folder):
             if offset is not None:
-                file.seek(offset)
-                frame = file.read(entry.size)
+                frame = records.read(offset, entry.size)
                 if len(frame) == entry.size:  # a killed party's last frames may be missing
                     yield entry, frame
 

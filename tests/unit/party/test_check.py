@@ -249,7 +249,7 @@ def test_clocks_that_differ_are_found(town: Town, monkeypatch: pytest.MonkeyPatc
     )
     with driving(town) as driver:
         found = driver.check()
-    assert red(found) == ({("shop", "clock"): "VB-1619"} if word else {})
+    assert red(found) == ({("shop", "clock"): "VB-1615"} if word else {})
     assert word in found.parties["shop"]["clock"].text
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from fastapi import FastAPI
 
 from parties import until
 from veilboost.cli.predict import serve
-from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination
+from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination, WrongPassphrase
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
 from veilboost.party.certs import init_authority, issue
@@ -120,6 +122,42 @@ def test_files_that_are_no_certificates_are_coded(certificates: Path, tmp_path: 
         server_config(app(), "127.0.0.1", 0, TlsOptions(cert, key))
     with pytest.raises(NotACertificate, match="--tls-cert"):  # of another certificate
         server_config(app(), "127.0.0.1", 0, TlsOptions(cert, certificates / "client.key"))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl executable")
+@pytest.mark.parametrize(
+    ("options", "accepted"),
+    [
+        (["-tls1_3"], True),
+        (["-tls1_2"], True),
+        (["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"], False),
+        (["-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA256:@SECLEVEL=0"], False),
+        (["-tls1_2", "-cipher", "eNULL:aNULL:@SECLEVEL=0"], False),
+    ],
+)
+def test_tls_versions_and_ciphers(certificates: Path, options: list[str], accepted: bool) -> None:
+    cert, key = certificates / "service.crt", certificates / "service.key"
+    with running(TlsOptions(cert, key)) as port:
+        done = subprocess.run(
+            ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *options],
+            input="", text=True, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert ("Cipher is (NONE)" not in done.stdout) == accepted, done.stdout + done.stderr
+
+
+def test_a_key_with_a_passphrase_is_never_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init_authority(tmp_path)
+    issue(tmp_path, "service", ["127.0.0.1"], passphrase=b"open sesame")
+    tls = TlsOptions(tmp_path / "service.crt", tmp_path / "service.key")
+    with pytest.raises(WrongPassphrase):
+        server_config(app(), "127.0.0.1", 0, tls)
+    (tmp_path / "pass").touch(mode=0o600)
+    (tmp_path / "pass").write_text("open sesame\n")
+    monkeypatch.setenv("VEILBOOST_KEY_PASSPHRASE_FILE", str(tmp_path / "pass"))
+    assert server_config(app(), "127.0.0.1", 0, tls).is_ssl
+    (tmp_path / "pass").write_text("another\n")
+    with pytest.raises(NotACertificate):
+        server_config(app(), "127.0.0.1", 0, tls)
 
 
 # --- how long a request may take --------------------------------------------------------------------------
