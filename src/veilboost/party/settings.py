@@ -133,15 +133,22 @@ class RetentionSettings(Section):
     """How long files are kept after their last use. The daemon deletes older ones once a day."""
 
     runs_days: float | None = param(
-        None, "days to keep the run folder of a job that does not run, with the model share; unset: forever", low=0
+        None,
+        "days to keep the run folder of a job that does not run, with the model share; unset: forever",
+        low=0,
+        example="730",
     )
     transcripts_days: float | None = param(
-        None, "days to keep the transcripts of a job that does not run; unset: as long as its run folder", low=0
+        None,
+        "days to keep the transcripts of a job that does not run; unset: as long as its run folder",
+        low=0,
+        example="30",
     )
     keys_days: float | None = param(
         None,
         "days to keep the key of a job that stopped, which it needs to resume, and prepared results; unset: forever",
         low=0,
+        example="14",
     )
 
 
