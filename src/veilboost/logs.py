@@ -30,7 +30,7 @@ EVENTS: Mapping[str, str] = {
     "party_stopped": "the daemon stops",
     "peer_connected": "a peer was admitted (debug)",
     "peer_refused": "a peer was refused before its first request: unknown, revoked, expired, another release, a limit",
-    "peer_unreachable": "this party dials a peer that refuses or cannot be verified; logged once for each reason",
+    "peer_unreachable": "this party dials a peer that cannot be reached or refuses; once per code until it answers",
     "job_proposed": "a job was proposed, by this party or to it; a dry run is logged at debug",
     "job_accepted": "this party takes part in a job",
     "job_refused": "this party refused a job, prediction or service, with the code and the full reason",

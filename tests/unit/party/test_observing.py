@@ -289,6 +289,24 @@ def test_every_refusal_of_a_peer_is_logged_and_counted(
     assert "bank" in json.dumps(record)
 
 
+def test_a_peer_that_this_party_dials_in_vain_is_logged_once(town: Town) -> None:
+    town.settle("shop", peers={"bank": PeerSettings(f"127.0.0.1:{free_port()}", "out")})
+    tried, dialled = threading.Semaphore(0), LinkHub.dial
+
+    def dial_and_count(*arguments: Any, **options: Any) -> Any:
+        tried.release()
+        return dialled(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched, logged("warning") as records:
+        patched.setattr(LinkHub, "dial", dial_and_count)
+        daemon = Daemon(load_party(town.folder / "shop.toml"))
+        assert all(tried.acquire(timeout=30) for _ in range(3))
+        daemon.stop()
+    assert [(each["event"], each["peer"], each["code"]) for each in records] == [
+        ("peer_unreachable", "bank", "VB-1409")
+    ]
+
+
 # --- metrics and health -----------------------------------------------------------------------------------
 
 
