@@ -160,8 +160,11 @@ class _Stderr(logging.StreamHandler[Any]):
 
 @contextmanager
 def logging_to_stderr(level: str, format: str) -> Generator[None]:
-    """Write the package's records to stderr. Errors that end a thread are logged too, by type and place."""
-    handler, logger = _Stderr(), logging.getLogger("veilboost")
+    """Write records to stderr: those of this package from `level` on, and warnings of the libraries that it uses.
+
+    Errors that end a thread are logged too, by type and place.
+    """
+    handler, root, logger = _Stderr(), logging.getLogger(), logging.getLogger("veilboost")
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     before, hook = logger.level, threading.excepthook
 
@@ -169,7 +172,7 @@ def logging_to_stderr(level: str, format: str) -> Generator[None]:
         if raised.exc_value is not None and not isinstance(raised.exc_value, SystemExit):
             EventLogger(__name__).warning("internal_error", f"a thread ended: {reason(raised.exc_value)}")
 
-    logger.addHandler(handler)
+    root.addHandler(handler)
     logger.setLevel(level.upper())
     threading.excepthook = log_uncaught
     try:
@@ -177,4 +180,4 @@ def logging_to_stderr(level: str, format: str) -> Generator[None]:
     finally:
         threading.excepthook = hook
         logger.setLevel(before)
-        logger.removeHandler(handler)
+        root.removeHandler(handler)
