@@ -245,6 +245,7 @@ def test_text_is_one_printable_line_and_exceptions_lose_their_text() -> None:
 
 
 def test_commands_log_at_the_level_of_the_settings_and_train_is_quiet_by_default(town: Town) -> None:
+    town.settle("bank", logging=LoggingSettings())
     with served(town) as daemon:
         job = federation(town, daemon).job.name
         code, _, err = town.run("train", f"{job}.toml", "--config", "bank.toml")
