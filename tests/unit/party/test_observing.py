@@ -374,6 +374,25 @@ def test_readiness_names_the_check_that_fails_and_nothing_else(
     assert "ledger.sqlite" not in text
 
 
+def test_a_scrape_that_fails_is_logged_without_its_text(
+    settings: PartySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError(MARK)
+
+    monkeypatch.setattr(monitor, "generate_latest", fail)
+    with logged("warning") as records:
+        watched = monitor.Monitor(settings, Metrics(settings))
+        try:
+            with pytest.raises(ConnectionError):
+                fetched(watched.address, "metrics")
+            assert fetched(watched.address, "healthz")[0] == 200
+        finally:
+            watched.close()
+    assert [each["event"] for each in records] == ["internal_error"]
+    assert MARK not in json.dumps(records)
+
+
 def test_an_occupied_port_of_metrics_is_a_coded_error_and_frees_the_runs_folder(
     settings: PartySettings, town: Town
 ) -> None:
