@@ -28,7 +28,14 @@ from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
-from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
+from veilboost.party.settings import (
+    CertificateSettings,
+    DataSettings,
+    Limits,
+    LoggingSettings,
+    PartySettings,
+    PeerSettings,
+)
 from veilboost.party.simulation import simulate_training
 
 PARTIES = ("bank", "shop", "telecom")
@@ -125,6 +132,7 @@ class Town:
                 "listen": "127.0.0.1:0",
                 "runs": Path(f"runs-{party}"),
                 "n_jobs": 1,
+                "logging": LoggingSettings("warning"),  # nobody reads the pipe of a daemon while it runs
             }
             | changes,
         )

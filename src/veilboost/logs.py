@@ -30,7 +30,7 @@ EVENTS: Mapping[str, str] = {
     "party_stopped": "the daemon stops",
     "peer_connected": "a peer was admitted (debug)",
     "peer_refused": "a peer was refused before its first request: unknown, revoked, expired, another release, a limit",
-    "peer_unreachable": "this party dials a peer that refuses or cannot be verified; logged once for each reason",
+    "peer_unreachable": "this party dials a peer that cannot be reached or refuses; once per code until it answers",
     "job_proposed": "a job was proposed, by this party or to it; a dry run is logged at debug",
     "check_failed": "a check of a dry run failed at this party: which one, with the code and the full reason",
     "job_accepted": "this party takes part in a job",
@@ -166,8 +166,11 @@ class _Stderr(logging.StreamHandler[Any]):
 
 @contextmanager
 def logging_to_stderr(level: str, format: str) -> Generator[None]:
-    """Write the package's records to stderr. Errors that end a thread are logged too, by type and place."""
-    handler, logger = _Stderr(), logging.getLogger("veilboost")
+    """Write records to stderr: those of this package from `level` on, and warnings of the libraries that it uses.
+
+    Errors that end a thread are logged too, by type and place.
+    """
+    handler, root, logger = _Stderr(), logging.getLogger(), logging.getLogger("veilboost")
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     before, hook = logger.level, threading.excepthook
 
@@ -175,7 +178,7 @@ def logging_to_stderr(level: str, format: str) -> Generator[None]:
         if raised.exc_value is not None and not isinstance(raised.exc_value, SystemExit):
             EventLogger(__name__).warning("internal_error", f"a thread ended: {reason(raised.exc_value)}")
 
-    logger.addHandler(handler)
+    root.addHandler(handler)
     logger.setLevel(level.upper())
     threading.excepthook = log_uncaught
     try:
@@ -183,4 +186,4 @@ def logging_to_stderr(level: str, format: str) -> Generator[None]:
     finally:
         threading.excepthook = hook
         logger.setLevel(before)
-        logger.removeHandler(handler)
+        root.removeHandler(handler)

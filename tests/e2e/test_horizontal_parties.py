@@ -136,7 +136,8 @@ def town(tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["mal", "secagg"])
-def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
+def test_everybody_ends_with_the_model_of_a_simulation(town, protocol, caplog):
+    caplog.set_level("INFO", "veilboost")
     with town.driver(town.job(protocol)) as driver:
         assert driver.check().errors == dict.fromkeys((HUB, *driver.others))
         run, outcome = driver.train()
@@ -152,7 +153,14 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
         helper = RunFolder.open(town.folder / f"runs-{name}", "credit")
         assert (helper.status["state"], helper.status["role"], helper.status["active"]) == ("finished", role, HUB)
         assert {entry.peer for entry in read_transcript(helper.path / "transcript")} > set(OWNERS)
+    roles = ["participant"] * len(OWNERS) + (list(HELPERS.values()) if protocol == "mal" else [])
+    accepted = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "job_accepted"]
+    assert sorted(accepted) == sorted(f"takes part as {role}" for role in roles)
+    finished = [record.fields["job"] for record in caplog.records if getattr(record, "event", "") == "job_finished"]
+    assert finished == ["credit"] * (len(roles) + 1)
     for name in OWNERS:
+        rounds = town.daemons[name].host.metrics.registry.get_sample_value("veilboost_rounds_total")
+        assert rounds == outcome.share.skeleton.trees_per_round * CONFIG.n_estimators
         ledger = RunFolder(town.folder / f"runs-{name}" / "credit").ledger
         assert {event["protocol"] for event in ledger["events"]} == {protocol}
     with town.driver(town.job(protocol)) as driver, pytest.raises(JobExists):

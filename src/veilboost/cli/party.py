@@ -68,11 +68,11 @@ def serve(
 
         [bold]veilboost party serve --config shop.toml --json[/]
     """
+    # Blocked before any thread starts, also those of numerical libraries: `sigwait` below receives the two signals.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     from veilboost.party.daemon import Daemon
     from veilboost.party.settings import load_party
 
-    # Blocked before any thread starts, so that `sigwait` below receives the two signals.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     settings = load_party(config)
     with settings.logging.to_stderr():
         daemon = Daemon(settings)
@@ -193,14 +193,14 @@ def status(
 def _show_status(found: PartyStatus, others: list[PeerStatus]) -> None:
     console = stdout()
     days = {name: "unreadable" if left is None else f"{left:.0f} days" for name, left in found.certificate_days.items()}
-    left = "no limit" if found.epsilon_left is None else f"{found.epsilon_left:g}"
+    left = "no limit" if found.epsilon_left is None else f"{found.epsilon_left:g} left"
     shown = {
         "party": f"{found.party}, VeilBoost {found.release}",
         "daemon": "does not run" if found.daemon is None else f"{found.daemon}, listens on {found.listen}",
         "certificate": f"{days['own']}; authority {days['ca']}",
         "table": found.table or "none",
         "jobs": ", ".join(f"{number} {state}" for state, number in found.jobs.items() if number) or "none",
-        "epsilon": "unreadable" if found.epsilon_spent is None else f"{found.epsilon_spent:g} spent, {left} left",
+        "epsilon": "unreadable" if found.epsilon_spent is None else f"{found.epsilon_spent:g} spent, {left}",
         "disk": "unknown" if found.disk_free is None else f"{bytes_text(found.disk_free)} free",
     }
     for each in found.running:

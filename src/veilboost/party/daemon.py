@@ -371,12 +371,14 @@ class Daemon:
             try:
                 link, peer = self._hub.dial(name, address, self.settings.limits.connect_seconds, answers=True)
             except VeilBoostError as error:
-                if not isinstance(error, PeerUnreachable) and logged != str(error):
+                if error.code != logged:
                     _LOG.warning("peer_unreachable", logs.reason(error), error, peer=name)
-                    logged = str(error)
+                    logged = error.code
                 pause = min(2 * pause, LONGEST_PAUSE)
                 self._stopping.wait(pause)
                 continue
+
+            logged = ""
 
             def handle(packet: Packet, peer: PeerIdentity = peer, link: Link = link) -> Packet:
                 nonlocal received

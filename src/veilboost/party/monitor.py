@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any, cast
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from veilboost.errors import PeerUnreachable, VeilBoostError
-from veilboost.logs import EventLogger
+from veilboost.logs import EventLogger, reason
 from veilboost.party.metrics import Metrics
 from veilboost.party.settings import PartySettings
 from veilboost.party.status import WARN_DAYS, certificate_days, readiness
@@ -76,6 +77,10 @@ class Monitor:
             server_bind = TCPServer.server_bind  # the other one asks a name server for this host's name
             if host.startswith("["):
                 address_family = cast(Any, type(TCPServer.address_family))["AF_INET6"]
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                if (error := sys.exception()) is not None:
+                    _LOG.warning("internal_error", f"a scrape or health check failed: {reason(error)}")
 
         class Handler(_Handler):
             monitor = self

@@ -226,7 +226,7 @@ def test_ledger_entries_are_logged_with_kind_and_epsilon(tmp_path: Path) -> None
 
 
 def test_text_is_one_printable_line_and_exceptions_lose_their_text() -> None:
-    logger = logging.getLogger("veilboost.test")
+    logger = logging.getLogger("grpc._server")  # whose errors may have the text of ours
     with redirect_stderr(io.StringIO()) as stream, logs.logging_to_stderr("warning", "text"):
         with logs.bound(peer="bank"), logs.bound(job="credit"):
             logs.EventLogger("veilboost.test").warning("job_refused", "a\nb\x1b[31m")
@@ -240,11 +240,12 @@ def test_text_is_one_printable_line_and_exceptions_lose_their_text() -> None:
         thread.join()
     first, second, third = stream.getvalue().splitlines()
     assert re.fullmatch(r"\S+Z WARNING job_refused job=credit peer=bank: a\?b\?\[31m", first)
-    assert re.fullmatch(r"\S+Z ERROR veilboost.test: failed: ValueError at \S+", second)
+    assert re.fullmatch(r"\S+Z ERROR grpc._server: failed: ValueError at \S+", second)
     assert " internal_error: a thread ended: KeyError" in third
 
 
 def test_commands_log_at_the_level_of_the_settings_and_train_is_quiet_by_default(town: Town) -> None:
+    town.settle("bank", logging=LoggingSettings())
     with served(town) as daemon:
         job = federation(town, daemon).job.name
         code, _, err = town.run("train", f"{job}.toml", "--config", "bank.toml")
@@ -287,6 +288,24 @@ def test_every_refusal_of_a_peer_is_logged_and_counted(
     (record,) = records
     assert (record["event"], record["code"]) == ("peer_refused", code)
     assert "bank" in json.dumps(record)
+
+
+def test_a_peer_that_this_party_dials_in_vain_is_logged_once(town: Town) -> None:
+    town.settle("shop", peers={"bank": PeerSettings(f"127.0.0.1:{free_port()}", "out")})
+    tried, dialled = threading.Semaphore(0), LinkHub.dial
+
+    def dial_and_count(*arguments: Any, **options: Any) -> Any:
+        tried.release()
+        return dialled(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched, logged("warning") as records:
+        patched.setattr(LinkHub, "dial", dial_and_count)
+        daemon = Daemon(load_party(town.folder / "shop.toml"))
+        assert all(tried.acquire(timeout=30) for _ in range(3))
+        daemon.stop()
+    assert [(each["event"], each["peer"], each["code"]) for each in records] == [
+        ("peer_unreachable", "bank", "VB-1409")
+    ]
 
 
 # --- metrics and health -----------------------------------------------------------------------------------
@@ -353,6 +372,25 @@ def test_readiness_names_the_check_that_fails_and_nothing_else(
         {check: code} if check else {}
     )
     assert "ledger.sqlite" not in text
+
+
+def test_a_scrape_that_fails_is_logged_without_its_text(
+    settings: PartySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError(MARK)
+
+    monkeypatch.setattr(monitor, "generate_latest", fail)
+    with logged("warning") as records:
+        watched = monitor.Monitor(settings, Metrics(settings))
+        try:
+            with pytest.raises(ConnectionError):
+                fetched(watched.address, "metrics")
+            assert fetched(watched.address, "healthz")[0] == 200
+        finally:
+            watched.close()
+    assert [each["event"] for each in records] == ["internal_error"]
+    assert MARK not in json.dumps(records)
 
 
 def test_an_occupied_port_of_metrics_is_a_coded_error_and_frees_the_runs_folder(
