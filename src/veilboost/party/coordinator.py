@@ -194,11 +194,11 @@ class Coordinator(Connections, ABC):
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
+        self._ask_policy()
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
         with keeping("the run folder cannot be locked"):
             locks.take(run.lock)
         try:
-            self._ask_policy()
             check_space(self.settings.runs, self._read())
             self._settle()
             self._ask_policy()
