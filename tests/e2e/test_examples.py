@@ -63,7 +63,7 @@ def test_hospitals_horizontal() -> None:
 
 def test_federation_over_tls() -> None:
     text = run("federation_over_tls.py")
-    assert "check: {'shop': None}" in text
+    assert "check: {'bank': None, 'shop': None}" in text
     assert "trained 10 trees" in text
     found = re.search(r"^auc on the validation rows: (0\.\d+)$", text, re.MULTILINE)
     assert found

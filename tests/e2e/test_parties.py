@@ -267,7 +267,7 @@ def test_the_demonstration_ends_with_one_screen_and_leaves_nothing_running(town:
         "Seconds",
         "Bytes sent",
         "What each party received",
-        "the labels",
+        "which rows share a node",
         "runs-telecom",
         "all processes have ended",
     ):

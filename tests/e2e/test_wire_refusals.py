@@ -25,7 +25,7 @@ from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.hub import tls_files
 from veilboost.party.identity import load_identity, peer_identity, server_name
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, BeginAlignment, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, BeginAlignment, Checked, Finish, Propose
 from veilboost.party.settings import load_party
 from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkLimits, LinkServer, dial, encode_chunk
 from veilboost.wire.message import Catalogue, Done, encode
@@ -117,7 +117,8 @@ def works(daemon, place):
     """After every refusal the daemon must still take a proper request."""
     yield
     channel = caller(daemon, tls(place, "bank"), seconds=20.0)
-    assert isinstance(channel.send(Propose(JOB, dry_run=True, resume=False))(), Accepted)
+    assert isinstance(channel.send(Propose(JOB, dry_run=True, resume=False))(), Checked)
+    assert isinstance(channel.send(Finish(completed=False))(), Done)
     channel.close()
 
 

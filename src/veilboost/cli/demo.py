@@ -116,11 +116,11 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
             step.console.print(f"  {escape(name)} listens on {escape(address)}")
         job = write_job(folder, protocol, dict(zip(others, addresses, strict=True)))
         federation = Federation(job, party_file(folder, ACTIVE))
-        with step("check", f"ask {' and '.join(others)} whether their policies allow the job"):
+        with step("check", "at every party whether the job can start"):
             for name, why in federation.check().errors.items():
                 if why is not None:
-                    raise PeerRefused(f"{name} refuses the job ({why})")
-                step.console.print(f"  {escape(name)} accepts")
+                    raise PeerRefused(f"{name} cannot take part ({why})")
+                step.console.print(f"  {escape(name)} is ready")
         step.console.print(
             "[bold]train[/]: align the records by private set intersection, then grow the trees level by level"
         )

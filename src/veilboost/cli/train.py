@@ -180,7 +180,7 @@ def check(job: Job, config: Config, as_json: AsJson = False) -> None:
 def _cell(finding: Finding | None) -> str:
     if finding is None:
         return "[dim]-[/]"
-    return f"[red]{finding.code}[/]" if finding.code else f"[green]{escape(finding.text or 'ok')}[/]"
+    return f"[red]{escape(finding.code)}[/]" if finding.code else f"[green]{escape(finding.text or 'ok')}[/]"
 
 
 def prepare(

@@ -218,11 +218,11 @@ class Coordinator(Connections, ABC):
                 raise
 
     def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
+        self._ask_policy()
         run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
         with keeping("the run folder cannot be locked"):
             locks.take(run.lock, f"training {self.job.name}")
         try:
-            self._ask_policy()
             check_space(self.settings.runs, self._read())
             self._settle()
             self._ask_policy()

@@ -156,8 +156,8 @@ class LivePredictor(Predictor):
     def presence(self, seconds: float, age: float = 0.0) -> Presence:
         """Health check: which parties answer within `seconds`, or the result of the last `age` seconds.
 
-        All parties that a prediction needs and that can be dialled are asked at once for a dry run of the job, which
-        reads and spends nothing.
+        All parties that a prediction needs and that can be dialled are asked at once for a dry run of the job. It
+        spends nothing, and a party that has finished the run answers before it reads its table.
         """
         with self._checking:
             if time.monotonic() - self._when >= age:
