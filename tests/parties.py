@@ -32,7 +32,6 @@ from veilboost.party.settings import (
     CertificateSettings,
     DataSettings,
     Limits,
-    LoggingSettings,
     PartySettings,
     PeerSettings,
 )
@@ -132,7 +131,6 @@ class Town:
                 "listen": "127.0.0.1:0",
                 "runs": Path(f"runs-{party}"),
                 "n_jobs": 1,
-                "logging": LoggingSettings("warning"),  # nobody reads the pipe of a daemon while it runs
             }
             | changes,
         )

@@ -179,9 +179,9 @@ n_estimators = 1
 
 
 def counted(handle, seen):
-    def call(peer, packet):
+    def call(peer, packet, link):
         seen.append(packet)
-        return handle(peer, packet)
+        return handle(peer, packet, link)
 
     return call
 

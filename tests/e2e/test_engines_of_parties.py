@@ -56,7 +56,7 @@ def test_tables_that_are_folders_stay_where_they_are(tmp_path: Path) -> None:
 
 def test_an_engine_that_cannot_run_the_protocol_refuses_the_job(tmp_path: Path) -> None:
     (tmp_path / "town").mkdir()
-    town = Town(tmp_path / "town", make_certificates(tmp_path / "certs"), rows=100)
+    town = Town(tmp_path / "town", make_certificates(tmp_path / "certs"), rows=150)
     try:
         for party in ("bank", "shop", "telecom"):
             engine = "disk" if party == "shop" else "local"

@@ -17,9 +17,9 @@ from veilboost.errors import FolderLocked, InvalidParameter, VeilBoostError
 from veilboost.logs import EventLogger
 from veilboost.party.job import read_job
 from veilboost.party.precompute import IDS, PREPARED
-from veilboost.party.runs import KEY, STATUS, TRANSCRIPT, RunFolder, list_runs
+from veilboost.party.runs import KEY, STATUS, RunFolder, list_runs
 from veilboost.party.settings import PartySettings
-from veilboost.wire.transcript import ENTRIES
+from veilboost.wire.transcript import ENTRIES, PAYLOADS
 
 _LOG = EventLogger(__name__)
 RUNS, TRANSCRIPTS, KEYS = WHAT = ("runs", "transcripts", "keys")
@@ -56,8 +56,9 @@ def find_expired(settings: PartySettings, older_than: float | None = None, what:
     for run in list_runs(settings.runs):
         used = _last_use(run)
         if used is not None and holder(run.lock) is None and not consider(RUNS, run.path, used):
-            for kind, name in ((TRANSCRIPTS, TRANSCRIPT), (TRANSCRIPTS, PREDICTIONS), (KEYS, KEY)):
-                consider(kind, run.path / name, used)
+            for path in (*run.transcripts, run.path / PREDICTIONS):
+                consider(TRANSCRIPTS, path, used)
+            consider(KEYS, run.path / KEY, used)
     for path in sorted((settings.runs / PREPARED).glob("[!.]*")):
         consider(KEYS, path, path.stat().st_mtime)
     return found
@@ -175,7 +176,7 @@ def _traces(run: RunFolder, certain: bool) -> Iterator[Trace]:
         ("alignment", "the position of the row among the rows of the job", ""),
         ("checkpoint", "what is needed to resume the job: its trees, and at the active party scores of the rows", ""),
         (KEY, "the key of a job that stopped, which repeats its noise", ""),
-        (f"{TRANSCRIPT}/payload.bin", "messages about all rows of the job", ""),
+        *((f"{path.name}/{PAYLOADS}", "messages about all rows of the job", "") for path in run.transcripts),
         (
             "share",
             "a model share trained on the row",

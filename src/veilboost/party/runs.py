@@ -312,6 +312,12 @@ class RunFolder:
         return Transcript(owner, None if record == "none" else folder, "payload" if record == "payload" else "types")
 
     @property
+    def transcripts(self) -> list[Path]:
+        """The transcripts of all attempts, and of one that has not begun."""
+        found = (*self.earlier_transcripts, self.path / TRANSCRIPT, self.path / PROPOSED)
+        return [path for path in found if path.exists()]
+
+    @property
     def earlier_transcripts(self) -> list[Path]:
         """The transcripts of earlier attempts, oldest first."""
         found = {path.suffix[1:]: path for path in self.path.glob(f"{TRANSCRIPT}.*")}
