@@ -264,7 +264,7 @@ class Coordinator(Connections, ABC):
             self.release(connected, session, transcript)
             raise
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(VeilBoostError):
                 transcript.close()
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:

@@ -103,6 +103,14 @@ def _same_job(one: TrainingSession, other: TrainingSession) -> bool:
     return (one.job.name, one.proposer) == (other.job.name, other.proposer)
 
 
+def _give_up(session: Session) -> None:
+    """End a session. A full disk must not keep others from ending."""
+    try:
+        session.give_up()
+    except VeilBoostError as error:
+        _LOG.warning("internal_error", logs.reason(error), error, peer=session.proposer)
+
+
 class PartyHost:
     """An owner's settings, and a session for every running job."""
 
@@ -216,7 +224,7 @@ class PartyHost:
             frame = self._frame(session, peer, packet, link)
             self._enter(packet.session, session)
         except BaseException:
-            session.give_up()
+            _give_up(session)
             raise
         finally:
             with self._lock:
@@ -251,7 +259,7 @@ class PartyHost:
             ended = [self._pop(known) for known in same]
             self._sessions[key] = session
         for other in ended:
-            other.give_up()
+            _give_up(other)
 
     def tidy(self) -> None:
         """End the jobs that the owner has cancelled, and the sessions whose peers are gone: their jobs are parked."""
@@ -263,7 +271,7 @@ class PartyHost:
             with contextlib.suppress(JobCancelled):
                 self._end_cancelled(session)
         for session in idle:
-            session.give_up()
+            _give_up(session)
 
     def _end_cancelled(self, session: Session) -> None:
         """End a job that the owner has cancelled. Raises what its driver is told."""
@@ -298,7 +306,7 @@ class PartyHost:
 
     def close(self) -> None:
         for session in list(self._sessions.values()):
-            session.give_up()
+            _give_up(session)
 
 
 class Daemon:

@@ -115,9 +115,11 @@ class Session(ABC):
     def give_up(self) -> None:
         """End the session: it has finished, another one replaces it, or the party stops."""
         self.over = True
-        self._transcript.close()
-        for caller in self._callers:
-            caller.close()
+        try:
+            self._transcript.close()
+        finally:
+            for caller in self._callers:
+                caller.close()
 
 
 class TrainingSession(Session):

@@ -7,6 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,15 +87,18 @@ class Transcript:
                 self._frames.write(frame)
 
     def flush(self) -> None:
-        for file in (self._lines, self._frames):
-            if file is not None:
-                file.flush()
+        with keeping("the transcript cannot be written"):
+            for file in (self._lines, self._frames):
+                if file is not None:
+                    file.flush()
 
     def close(self) -> None:
-        for file in (self._lines, self._frames):
-            if file is not None:
-                file.close()
-        self._lines = self._frames = None
+        """Close the files. A file on a full disk may hold a line that was not written: then this raises, too."""
+        files, self._lines, self._frames = (self._lines, self._frames), None, None
+        with keeping("the transcript cannot be written"), ExitStack() as stack:
+            for file in files:
+                if file is not None:
+                    stack.callback(file.close)
 
     def bytes_sent(self) -> int:
         return sum(entry.size for entry in self.entries if entry.direction == "sent")
