@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-
 from pathlib import Path
 
 import pytest
 
-from veilboost.errors import CheckpointFailed, (
+from veilboost.errors import (
     AgainstPolicy,
+    CheckpointFailed,
     DamagedPacket,
     OversizedMessage,
     PeerRefused,
