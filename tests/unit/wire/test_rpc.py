@@ -335,7 +335,7 @@ def test_an_interrupt_while_the_timer_starts_does_not_break_the_close(monkeypatc
 def test_a_line_that_a_full_disk_does_not_take_is_a_coded_error_also_when_the_file_is_closed(tmp_path):
     transcript = Transcript("bank", tmp_path / "transcript")
     transcript._lines.close()
-    transcript._lines = Path("/dev/full").open("w", buffering=1 << 16)
+    transcript._lines = Path("/dev/full").open("w", buffering=1 << 16)  # noqa: SIM115 - closed below
     transcript.record("sent", "shop", Done(), 1)
     with pytest.raises(CheckpointFailed, match="the transcript cannot be written"):
         transcript.close()
