@@ -103,19 +103,21 @@ class EventLogger:
     def debug(self, event: str, text: str, **fields: Any) -> None:
         self._log(logging.DEBUG, event, text, fields)
 
-    def info(self, event: str, text: str, **fields: Any) -> None:
-        self._log(logging.INFO, event, text, fields)
+    def info(self, event: str, text: str, error: BaseException | None = None, **fields: Any) -> None:
+        self._log(logging.INFO, event, text, fields | _code(error))
 
     def warning(self, event: str, text: str, error: BaseException | None = None, **fields: Any) -> None:
-        if isinstance(error, VeilBoostError):
-            fields["code"] = error.code
-        self._log(logging.WARNING, event, text, fields)
+        self._log(logging.WARNING, event, text, fields | _code(error))
 
     def _log(self, level: int, event: str, text: str, fields: Mapping[str, Any]) -> None:
         if self._logger.isEnabledFor(level):
             self._logger.log(
                 level, "%s", text, extra={"event": event, "fields": {**_BOUND.get(), **fields}}, stacklevel=3
             )
+
+
+def _code(error: BaseException | None) -> dict[str, str]:
+    return {"code": error.code} if isinstance(error, VeilBoostError) else {}
 
 
 # --- output ---------------------------------------------------------------------------------------------------------

@@ -214,7 +214,8 @@ class Coordinator(Connections, ABC):
             try:
                 return self._run_job(resume)
             except BaseException as error:
-                _LOG.warning(f"job_{_state_after(error)}", logs.reason(error), error)
+                # The caller reports the error; `train` would show a warning and the same text below it.
+                _LOG.info(f"job_{_state_after(error)}", logs.reason(error), error)
                 raise
 
     def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
