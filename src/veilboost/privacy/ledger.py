@@ -140,7 +140,7 @@ class Ledger:
             new = [event for event in events if self._book(connection, job, event)]
         for event in new:
             cost = {"epsilon": event.epsilon} if isinstance(event, Pure) else {}
-            about = {"kind": event.kind, "receiver": event.adversary, "releases": event.count, **cost}
+            about: dict[str, Any] = {"kind": event.kind, "receiver": event.adversary, "releases": event.count, **cost}
             _LOG.info("ledger_spent", f"booked {event.release}", entry=job, **about)
         return bool(new)
 
