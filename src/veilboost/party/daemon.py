@@ -268,8 +268,12 @@ class PartyHost:
             cancelled = [self._pop(key) for key, each in still if each.cancelled]
             idle = [self._pop(key) for key, each in still if not each.cancelled and self._is_idle(each)]
         for session in cancelled:
-            with contextlib.suppress(JobCancelled):
+            try:
                 self._end_cancelled(session)
+            except JobCancelled:  # what its driver is told when it asks
+                pass
+            except VeilBoostError as error:  # the disk is full; the others must end all the same
+                _LOG.warning("internal_error", logs.reason(error), error, peer=session.proposer)
         for session in idle:
             _give_up(session)
 

@@ -128,7 +128,7 @@ def end(run: RunFolder, state: Literal["ended", "expired"]) -> None:
 def refuse_ended(run: RunFolder, settings: PartySettings) -> None:
     """Raise if the owner has ended the job, or its driver stayed away for too long."""
     status = run.status
-    if status.get("state") == "ended":
+    if status.get("state") == "ended" or run.cancelled:  # a daemon that was killed may not have acted on it yet
         raise JobCancelled(
             f"the owner of {settings.name} has ended the job {run.path.name!r}",
             "change name in the job file and run train without --resume, if the owner agrees to a new job",
@@ -154,11 +154,11 @@ def park(run: RunFolder, session: str) -> bool:
 
 
 def park_interrupted(settings: PartySettings) -> None:
-    """Park the jobs in which this party answered when its process was killed."""
+    """Park the jobs in which this party answered when its process was killed, or end those that its owner cancelled."""
     for run in list_runs(settings.runs):
         with suppress(VeilBoostError):  # a damaged run stays as it is
-            if not run.drives:
-                park(run, str(run.status.get("session")))
+            if not run.drives and park(run, str(run.status.get("session"))) and run.cancelled:
+                end(run, "ended")
 
 
 def expire(settings: PartySettings) -> list[str]:
@@ -167,9 +167,13 @@ def expire(settings: PartySettings) -> list[str]:
     for run in list_runs(settings.runs):
         with suppress(VeilBoostError):
             if not run.drives and run.status.get("state") in RESUMABLE:
+                locks = Locks()
+                locks.take(run.lock, f"expiring {run.path.name}")  # unless it is being resumed
                 try:
                     refuse_ended(run, settings)
                 except NothingToResume:
                     end(run, "expired")
                     expired.append(run.path.name)
+                finally:
+                    locks.release(run.lock)
     return expired

@@ -70,7 +70,7 @@ def delete_expired(settings: PartySettings, expired: Sequence[Expired]) -> list[
 
 
 def apply_retention(settings: PartySettings) -> list[Expired]:
-    """Delete what the settings do not keep any longer. The daemon calls this once a day."""
+    """Delete what the settings do not keep any longer. The daemon calls this every hour."""
     deleted = delete_expired(settings, find_expired(settings))
     for each in deleted:
         _LOG.info("file_deleted", f"deleted {each.path}: not used for {each.days:.0f} days", days=round(each.days))

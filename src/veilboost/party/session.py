@@ -311,9 +311,11 @@ class TrainingSession(Session):
 
     def end(self) -> None:
         """End the job for good, because the owner asked for it."""
-        end(self._folder, "ended")
-        self._log_stop("job_ended", "the owner ended the job")
-        self.give_up()
+        try:
+            end(self._folder, "ended")
+            self._log_stop("job_ended", "the owner ended the job")
+        finally:
+            self.give_up()
 
     def _log_stop(self, event: str, text: str) -> None:
         """Log an end that no request of a peer brought about."""

@@ -130,7 +130,7 @@ class StorageSettings(Section):
 
 @dataclass(frozen=True)
 class RetentionSettings(Section):
-    """How long files are kept after their last use. The daemon deletes older ones once a day."""
+    """How long files are kept after their last use. The daemon deletes older ones every hour."""
 
     runs_days: float | None = param(
         None,
@@ -260,7 +260,7 @@ class PartySettings(Section):
     workers: int | None = param(None, "number of workers of the engine ray; unset: one per core", low=1, high=100_000)
     storage: StorageSettings = param(StorageSettings, "Encryption of files in the runs folder.")
     retention: RetentionSettings = param(
-        RetentionSettings, "How long files are kept after their last use. The daemon deletes older ones once a day."
+        RetentionSettings, "How long files are kept after their last use. The daemon deletes older ones every hour."
     )
     peers: Mapping[PartyName, PeerSettings] = param(dict, "Connections to the other parties.", keys="party")
     limits: Limits = param(Limits, "Limits on the requests of peers, and timeouts for their answers.")

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from test_host import Asker, bank, certificates, code_of, host, job, propose  # noqa: F401 - fixtures
 
-from veilboost.errors import InvalidParameter
+from veilboost.durable import Locks, holder
+from veilboost.errors import CheckpointFailed, InvalidParameter
 from veilboost.party import lifecycle
 from veilboost.party.messages import BeginAlignment
 from veilboost.party.runs import RunFolder
@@ -182,3 +183,46 @@ def test_the_memory_of_a_control_group_counts(tmp_path, monkeypatch):
     (tmp_path / "memory.current").write_text("1000000\n")
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     assert memory.free_memory() == 2e6
+
+
+def test_what_the_owner_decided_outlives_a_killed_daemon(host, bank):  # noqa: F811
+    begun(host, bank)
+    assert lifecycle.cancel(host.settings, "first") == "stops"
+    for session in host._sessions.values():
+        session._transcript.close()
+    host._sessions.clear()  # the daemon is killed before it has acted
+    assert code_of(Asker(host, bank, os.urandom(16))(propose(job(), resume=True))) == "VB-1705"
+    lifecycle.park_interrupted(host.settings)
+    assert run_of(host).status["state"] == "ended"
+    assert run_of(host).key is None
+
+
+def test_a_disk_that_is_full_when_the_owner_ends_a_job_keeps_no_lock(host, bank, monkeypatch):  # noqa: F811
+    begun(host, bank, "first")
+    begun(host, bank, "second")
+    for name in ("first", "second"):
+        lifecycle.cancel(host.settings, name)
+
+    def full(self, **changes):
+        raise CheckpointFailed("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "note", full)
+        host.tidy()
+    assert not host._sessions
+    assert [holder(run_of(host, name).lock) for name in ("first", "second")] == [None, None]
+    assert code_of(Asker(host, bank, os.urandom(16))(propose(job("second"), resume=True))) == "VB-1705"
+
+
+def test_a_job_that_is_being_resumed_does_not_expire(host, bank):  # noqa: F811
+    begun(host, bank)
+    host.close()
+    run = run_of(host)
+    older(run, host.settings.policy.resume_days + 1)
+    locks = Locks()
+    locks.take(run.lock, "testing")
+    try:
+        assert lifecycle.expire(host.settings) == []
+    finally:
+        locks.release(run.lock)
+    assert lifecycle.expire(host.settings) == ["first"]
