@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +55,7 @@ class Transcript:
         self.messages: list[tuple[Direction, PartyName, Message]] = []
         self._keeps = record == "payload" and folder is None
         self._lines = self._frames = None
+        self._files = threading.Lock()  # a session may be closed while another thread still answers a message
         if folder is None:
             return
         with keeping("the transcript cannot be written"):
@@ -75,9 +77,9 @@ class Transcript:
         self.entries.append(entry)
         if self._keeps:
             self.messages.append((direction, peer, message))
-        if self._lines is None:
-            return
-        with keeping("the transcript cannot be written"):
+        with self._files, keeping("the transcript cannot be written"):
+            if self._lines is None:
+                return
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
                 f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'
@@ -87,15 +89,15 @@ class Transcript:
                 self._frames.write(frame)
 
     def flush(self) -> None:
-        with keeping("the transcript cannot be written"):
+        with self._files, keeping("the transcript cannot be written"):
             for file in (self._lines, self._frames):
                 if file is not None:
                     file.flush()
 
     def close(self) -> None:
         """Close the files. A file on a full disk may hold a line that was not written: then this raises, too."""
-        files, self._lines, self._frames = (self._lines, self._frames), None, None
-        with keeping("the transcript cannot be written"), ExitStack() as stack:
+        with self._files, keeping("the transcript cannot be written"), ExitStack() as stack:
+            files, self._lines, self._frames = (self._lines, self._frames), None, None
             for file in files:
                 if file is not None:
                     stack.callback(file.close)

@@ -20,6 +20,7 @@ from veilboost.errors import (
     UnknownMessage,
 )
 from veilboost.infer.messages import BeginPrediction
+from veilboost.wire import transcript
 from veilboost.wire.message import Catalogue, Done, encode
 from veilboost.wire.rpc import Caller, IdleTimeout, Kind, Packet, answer_requests, failure_body
 from veilboost.wire.transcript import Transcript
@@ -340,3 +341,19 @@ def test_a_line_that_a_full_disk_does_not_take_is_a_coded_error_also_when_the_fi
     with pytest.raises(CheckpointFailed, match="the transcript cannot be written"):
         transcript.close()
     transcript.close()
+
+
+def test_a_session_is_closed_while_another_thread_records_a_message(tmp_path, monkeypatch):
+    written = Transcript("bank", tmp_path)
+    closing = threading.Thread(target=written.close)
+
+    def close_now(reveals):
+        closing.start()
+        closing.join(0.2)  # it waits for the line; a close that does not wait is done by now
+        return "[]"
+
+    monkeypatch.setattr(transcript, "_as_json", close_now)
+    written.record("sent", "shop", Done(), 1)
+    closing.join()
+    written.record("sent", "shop", Done(), 1)  # after the end: nothing is written
+    assert len(list(transcript.read_transcript(tmp_path))) == 1
