@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from common import arguments, as_matrix, hold_out, load, note, report
+from line import line_to
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
@@ -142,21 +143,23 @@ def training(
     objective: str = "binary",
     options: Mapping[str, Any] | None = None,
     depth: int = 6,
+    line: str = "none",
 ) -> dict[str, Any]:
-    """The same job in one process and in two; the active party has the first `own` columns."""
+    """The same job in one process and in two, over a line; the active party has the first `own` columns."""
     _write_parties(folder, data, protocol, own, threads, name)
     own_options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in (options or {}).items())
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(folder / "shop.toml", theirs))
     process.start()
-    (folder / "job.toml").write_text(f"""
+    with line_to(ours.recv(), line) as port:
+        (folder / "job.toml").write_text(f"""
 name = "bench"
 alignment = "prealigned"
 protocol = "{protocol}"
 [parties.bank]
 role = "active"
 [parties.shop]
-address = "127.0.0.1:{ours.recv()}"
+address = "127.0.0.1:{port}"
 [training]
 objective = "{objective}"
 n_estimators = {trees}
@@ -165,11 +168,11 @@ max_bin = 32
 [training.options]
 {own_options}
 """)
-    settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
-    with coordinate(settings, job) as driver:
-        began = time.perf_counter()
-        _, outcome = driver.train()
-        whole = time.perf_counter() - began
+        settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
+        with coordinate(settings, job) as driver:
+            began = time.perf_counter()
+            _, outcome = driver.train()
+            whole = time.perf_counter() - began
     ours.send(None)
     process.join()
     parts = {name: RunFolder(folder / f"runs-{name}" / "bench").load_share() for name in ("bank", "shop")}

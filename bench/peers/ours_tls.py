@@ -37,6 +37,7 @@ def main() -> None:
             name="training",
             options=parameters["options"],
             depth=parameters["max_depth"],
+            line=parameters.get("line", "none"),
         )
         written = "\n".join((folder / file).read_text() for file in ("bank.toml", "shop.toml", "job.toml"))
     print_result(

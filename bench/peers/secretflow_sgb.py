@@ -4,7 +4,7 @@
 
 Runs in an environment with `secretflow==1.14.0b0` (Python 3.10). Production mode without Ray, as its wheel allows; the
 label holder has the first block of columns. Trees are timed from one to the next after the first, which has start-up
-in it, so at least two are trained.
+in it, so at least two are trained. `line` names the line between the parties (see `bench/line.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from measure import auc, given, loopback_bytes, peak_megabytes, print_result
+
+sys.path.insert(1, str(Path(__file__).parents[1]))
+from line import line_to
 
 PARTIES = ("alice", "bob")
 
@@ -109,14 +114,17 @@ def run_party(*arguments: Any) -> None:
 def main() -> None:
     context = multiprocessing.get_context("spawn")
     ports, pipes, processes = free_ports(len(PARTIES)), [], []
-    for name in PARTIES:
-        receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=run_party, args=(name, ports, sys.argv, send))
-        process.start()
-        send.close()
-        pipes.append(receive)
-        processes.append(process)
-    found = [pipe.recv() for pipe in pipes]
+    with ExitStack() as lines:
+        far = [lines.enter_context(line_to(port, given()[2].get("line", "none"))) for port in ports]
+        for own, name in enumerate(PARTIES):
+            reached_at = [ports[at] if at == own else far[at] for at in range(len(PARTIES))]
+            receive, send = context.Pipe(duplex=False)
+            process = context.Process(target=run_party, args=(name, reached_at, sys.argv, send))
+            process.start()
+            send.close()
+            pipes.append(receive)
+            processes.append(process)
+        found = [pipe.recv() for pipe in pipes]
     steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
     print_result(
         {

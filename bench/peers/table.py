@@ -36,6 +36,7 @@ from systems import KEY_BITS, SYSTEMS, System
 
 from common import arguments, as_matrix, hold_out, load, machine, note, today
 from exchange import recorded_exchange
+from line import LINES
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 
@@ -146,6 +147,9 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--environments", type=Path, default=Path(tempfile.gettempdir()) / "veilboost-peers")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "results")
+    parser.add_argument(
+        "--line", default="none", choices=["none", *LINES], help="the line between parties that run as processes"
+    )
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="systems whose name or script has it")
     parser.add_argument("--add", action="store_true", help="keep what OUT holds of other systems")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for one system")
@@ -160,6 +164,7 @@ def main() -> None:
     parameters = {
         "trees": choice.trees, "few_trees": choice.few_trees, "max_depth": choice.depth, "max_bin": 32,
         "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": len(data.columns) // 2, "repeats": choice.repeats,
+        "line": choice.line,
     }  # fmt: skip
     record: dict[str, Any] = {"rows": {}, "skipped": {}, "details": {}, "runs": 1}
     if choice.add and (choice.out / "peers.json").exists():

@@ -3,7 +3,8 @@
     python bench/peers/xgboost_federated.py TRAIN.npz TEST.npz PARAMETERS.json
 
 Runs in an environment with the full `xgboost` wheel, which has the federated plugin. The parameter `mode` divides by
-columns (vertical; gradients and the whole model go to every party in the clear) or by rows (horizontal).
+columns (vertical; gradients and the whole model go to every party in the clear) or by rows (horizontal). The server
+runs at the first party; `line` names the line over which the second reaches it (see `bench/line.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import multiprocessing
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xgboost
 import xgboost.federated
 from measure import auc, given, loopback_bytes, peak_megabytes, print_result, processor_seconds
+
+sys.path.insert(1, str(Path(__file__).parents[1]))
+from line import line_to
 
 PARTIES = 2
 
@@ -95,17 +100,18 @@ def main() -> None:
         time.sleep(0.1)
     started = processor_seconds(server.pid or 0)
     pipes, processes = [], []
-    for rank in range(PARTIES):
-        receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=party, args=(rank, port, sys.argv, send))
-        process.start()
-        send.close()
-        pipes.append(receive)
-        processes.append(process)
-    found = [pipe.recv() for pipe in pipes]
-    in_server = processor_seconds(server.pid or 0) - started
-    for process in processes:
-        process.join()
+    with line_to(port, given()[2].get("line", "none")) as far:
+        for rank, reached_at in enumerate((port, far)):
+            receive, send = context.Pipe(duplex=False)
+            process = context.Process(target=party, args=(rank, reached_at, sys.argv, send))
+            process.start()
+            send.close()
+            pipes.append(receive)
+            processes.append(process)
+        found = [pipe.recv() for pipe in pipes]
+        in_server = processor_seconds(server.pid or 0) - started
+        for process in processes:
+            process.join()
     server.terminate()
     steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
     trees = steps.shape[1] + 1

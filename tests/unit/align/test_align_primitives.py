@@ -8,6 +8,7 @@ import hmac
 import numpy as np
 import pytest
 
+from veilboost import _native
 from veilboost.align.ids import contains, distinct, find, sort_order, strictly_sorted
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.curve import check_points, hash_to_points, multiply
@@ -41,7 +42,30 @@ def test_hmac_sha512_of_rfc_4231():
     assert found.tobytes().hex() == expected
 
 
-def test_multiplication_of_rfc_7748():
+@pytest.fixture(params=["kernel", "libsodium"])
+def either(request, monkeypatch):
+    """The kernel for processors with AVX2, and what others use."""
+    if request.param == "libsodium":
+        monkeypatch.setattr(_native, "curve_supported", lambda: False)
+    elif not _native.curve_supported():
+        pytest.skip("this processor has no AVX2")
+
+
+@pytest.mark.skipif(not _native.curve_supported(), reason="this processor has no AVX2")
+@pytest.mark.parametrize("count", [1, 3, 4, 128, 301])
+def test_the_kernel_computes_the_bytes_of_libsodium(count, monkeypatch):
+    texts = [b"%d" % k for k in range(count)]
+    edges = [2, 9, 2**255 - 21, 2**254, 2**26 - 1, 2**255 - 2**26, (2**255 - 19) // 2]  # some are on the twist
+    some = np.concatenate([hash_to_points(texts), rows(*(edge.to_bytes(32, "little") for edge in edges))])
+    scalars = [bytes(32), b"\xff" * 32, Csprng(b"scalar").bytes(32)]
+    found = [multiply(some, scalar, threads=2) for scalar in scalars]
+    monkeypatch.setattr(_native, "curve_supported", lambda: False)
+    np.testing.assert_array_equal(some[:count], hash_to_points(texts))
+    for scalar, mine in zip(scalars, found, strict=True):
+        np.testing.assert_array_equal(mine, multiply(some, scalar))
+
+
+def test_multiplication_of_rfc_7748(either):
     scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
     point = bytes.fromhex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
     expected = "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
@@ -54,7 +78,7 @@ def on_curve(u: int) -> bool:
     return pow((u * u * u + 486662 * u * u + u) % p, (p - 1) // 2, p) == 1
 
 
-def test_hashed_points_are_on_the_curve_and_of_prime_order():
+def test_hashed_points_are_on_the_curve_and_of_prime_order(either):
     points = hash_to_points([b"%d" % k for k in range(64)])
     assert distinct(points)
     assert all(on_curve(int.from_bytes(point.tobytes(), "little")) for point in points)
@@ -62,13 +86,13 @@ def test_hashed_points_are_on_the_curve_and_of_prime_order():
     assert not all(on_curve(int.from_bytes(hashlib.sha256(b"%d" % k).digest(), "little")) for k in range(64))
 
 
-def test_a_hash_to_the_curve_never_changes():
+def test_a_hash_to_the_curve_never_changes(either):
     """Parties of different releases must meet at the same points."""
     expected = "c46c3b542e90875cd0d252fba5780505d29ad44d50513d88dcba15979a4b4e21"
     assert hash_to_points([b"C000123"]).tobytes().hex() == expected
 
 
-def test_blinding_commutes_and_threads_do_not_matter():
+def test_blinding_commutes_and_threads_do_not_matter(either):
     points = hash_to_points([b"%d" % k for k in range(1200)], threads=2)
     one, two = Csprng(b"one").bytes(32), Csprng(b"two").bytes(32)
     there = multiply(multiply(points, one), two, threads=2)
@@ -87,7 +111,7 @@ LOW_ORDER = [
 
 
 @pytest.mark.parametrize("point", LOW_ORDER, ids=lambda point: point[:4].hex())
-def test_points_of_low_order_are_refused(point):
+def test_points_of_low_order_are_refused(point, either):
     check_points(rows(point))
     with pytest.raises(MalformedMessage, match="low order"):
         multiply(rows(point), Csprng(b"s").bytes(32))
