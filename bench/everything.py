@@ -34,6 +34,8 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "rows": ("--out", "{folder}"),
     "scale": ("--out", "{folder}"),
     "plan": (),
+    "wan": (),
+    "gradient_bits": ("--data", "{data}"),
     "masked": ("--data", "{data}"),
     "smm": ("--data", "{data}"),
     "smm_attacks": (),

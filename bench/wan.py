@@ -1,7 +1,7 @@
 """Training between companies: seconds, exchanges and bytes of a tree over lines with latency and limited bandwidth.
 
     python bench/wan.py [--lines lan wan] [--protocols plain lattice] [--trees 4] [--repeats 3] [--against COMMIT]
-                        [--plot FILE.svg] [--json]
+                        [--plot FILE.svg] [--markdown PAGE] [--json]
 
 Two parties as processes over mutual TLS, one thread each, on default_credit (24,000 rows, 23 columns; the active party
 has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. A figure is the
@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from against import built, git, made_up
 from against_worker import process_seconds
+from blocks import replace_block, table
 from common import DEFAULT_DATA, machine, note, today
 from line import LINES, line_to
 
@@ -107,14 +108,14 @@ def parties(python: str, data: Path) -> Iterator[Parties]:
             subprocess.run([command, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
         run("certs", "init", "--folder", "certs")
-        table = pq.read_table(data)
-        table = table.take(np.sort(np.random.default_rng(0).permutation(table.num_rows)[:ROWS]))
-        names = [column for column in table.column_names if column not in ("id", "label")]
+        every = pq.read_table(data)
+        every = every.take(np.sort(np.random.default_rng(0).permutation(every.num_rows)[:ROWS]))
+        names = [column for column in every.column_names if column not in ("id", "label")]
         owned = {"bank": [*names[:OWN_COLUMNS], "label"], "shop": names[OWN_COLUMNS:]}
         allowed = json.dumps(VERTICAL)
         for party, peer in (("bank", "shop"), ("shop", "bank")):
             run("certs", "issue", party, "--folder", "certs")
-            pq.write_table(table.select(["id", *owned[party]]), folder / f"{party}.parquet")
+            pq.write_table(every.select(["id", *owned[party]]), folder / f"{party}.parquet")
             (folder / f"{party}.toml").write_text(f"""
 name = "{party}"
 listen = "127.0.0.1:0"
@@ -147,11 +148,11 @@ allow_unprotected = {allowed}
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    lines = ["| protocol | line | code | s/tree | exchanges | MB sent | MB received | CPU s |", "|---" * 8 + "|"]
-    for row in rows:
-        figures = " | ".join(f"{row[figure]:.3g}" for figure in FIGURES)
-        lines.append(f"| {row['protocol']} | {row['line']} | {row['code']} | {figures} |")
-    return "\n".join(lines)
+    head = ("protocol", "line", "commit", "s/tree", "exchanges", "MB sent", "MB received", "CPU s")
+    shown = [
+        (row["protocol"], row["line"], row["commit"], *(f"{row[figure]:.3g}" for figure in FIGURES)) for row in rows
+    ]
+    return table(head, shown)
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
@@ -164,8 +165,8 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
     lines = list(dict.fromkeys(row["line"] for row in rows))
-    for protocol, code in dict.fromkeys((row["protocol"], row["code"]) for row in rows):
-        own = [row for row in rows if (row["protocol"], row["code"]) == (protocol, code)]
+    for protocol, code in dict.fromkeys((row["protocol"], row["commit"]) for row in rows):
+        own = [row for row in rows if (row["protocol"], row["commit"]) == (protocol, code)]
         at = [lines.index(row["line"]) for row in own]
         style = "o-" if code == rows[0]["code"] else "x--"
         axes.plot(at, [row["seconds"] for row in own], style, label=f"{protocol} ({code})")
@@ -186,6 +187,7 @@ def main() -> None:
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit in turn with the checkout")
     parser.add_argument("--data", type=Path, help="parquet file with the columns id and label (0 or 1) and features")
     parser.add_argument("--plot", type=Path, help="draw seconds per tree into this file")
+    parser.add_argument("--markdown", type=Path, help="write the table into this page")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -207,10 +209,14 @@ def main() -> None:
                         found[code].append(own.per_tree(label, protocol, line, options.trees))
                 for code, values in found.items():
                     middle = {figure: statistics.median(value[figure] for value in values) for figure in FIGURES}
-                    rows.append({"protocol": protocol, "line": line, "code": code, **middle})
+                    rows.append({"protocol": protocol, "line": line, "commit": code, **middle})
                     note(table_of(rows[-1:]).splitlines()[-1])
     if options.plot:
         plot(rows, options.plot)
+    if options.markdown:
+        where = machine()
+        text = f"Measured on {today()}, {where['cores']} cores of {where['cpu']}.\n\n{table_of(rows)}"
+        replace_block(options.markdown, "wan", text)
     if options.json:
         settings = {"trees": options.trees, "repeats": options.repeats, "rows": ROWS, **TRAINING}
         print(json.dumps({"machine": machine(), "measured": today(), "settings": settings, "rows": rows}, indent=2))
