@@ -49,7 +49,7 @@ def test_histogram_equals_its_numpy_twin(dtype, threads, rows):
     np.testing.assert_array_equal(out, expected)
 
     totals = np.empty((5, 2), dtype=np.int64)
-    _native.node_totals(gradients, order, begin, end, group, totals)
+    _native.node_totals(gradients, order, begin, end, group, totals, threads)
     np.testing.assert_array_equal(totals, expected[:, : widths[0]].sum(axis=1))
 
 
@@ -61,12 +61,12 @@ def test_routes_and_row_groups(dtype):
     column = np.array([0, 2, 1, 2], dtype=np.int32)
     table = rng.integers(2, size=(4, 5)).astype(np.uint8)
     left = np.empty(200, dtype=np.uint8)
-    getattr(_native, KERNELS[dtype][1])(bins, order, begin, end, column, table, left)
+    getattr(_native, KERNELS[dtype][1])(bins, order, begin, end, column, table, left, 1)
     expected = np.concatenate([table[k, bins[order[begin[k] : end[k]], column[k]]] for k in range(4)])
     np.testing.assert_array_equal(left, expected)
 
     children, starts = np.empty(200, dtype=np.int32), np.empty(9, dtype=np.int64)
-    _native.split_rows(order, begin, end, left, children, starts)
+    _native.split_rows(order, begin, end, left, children, starts, 1)
     at = 0
     for k in range(4):
         own = order[begin[k] : end[k]]
@@ -190,7 +190,7 @@ def test_leaves_are_added_to_the_margins_of_their_rows():
     expected = margin.copy()
     for k in range(6):
         expected[group[k], order[begin[k] : end[k]]] += np.float64(weight[k])
-    _native.add_to_rows(order, begin, end, group, weight, margin)
+    _native.add_to_rows(order, begin, end, group, weight, margin, 1)
     np.testing.assert_array_equal(margin, expected)
 
 
