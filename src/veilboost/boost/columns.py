@@ -73,7 +73,7 @@ class LevelBins:
     def of_node(self, groups: RowGroups, node: int) -> Bins:
         """The bins of one node's rows, (rows, columns)."""
         matrix = self.bins[int(groups.group[node]) if len(self.bins) > 1 else 0]
-        return matrix[groups.rows[groups.begin[node] : groups.end[node]]]
+        return matrix[groups.rows_at(node)]
 
     def cuts_at(self, node: int) -> Sequence[Float32Array]:
         return self.cuts[node if self.per_node else 0]
@@ -200,8 +200,8 @@ class ColumnBlock:
         ]
         cuts: list[list[Float32Array]] = []
         for node in range(fit.nodes):
-            own = fit.rows[fit.begin[node] : fit.end[node]]
-            every = np.concatenate((own, routed.rows[routed.begin[node] : routed.end[node]]))
+            own = fit.rows_at(node)
+            every = np.concatenate((own, routed.rows_at(node)))
             at_node = [self._cuts_of(feature, own) for feature in range(len(self.values))]
             part = np.empty((len(every), len(self.values)), dtype=_dtype(self.layout))
             _bin_into(part, [values[every] for values in self.values], at_node, self.threads)

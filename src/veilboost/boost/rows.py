@@ -57,6 +57,10 @@ class RowGroups:
         """The same rows, restricted to these nodes."""
         return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes], threads=self.threads)
 
+    def rows_at(self, node: int) -> Int32Array:
+        """The rows of one node."""
+        return self.rows[self.begin[node] : self.end[node]]
+
     def listed(self) -> Int32Array:
         """The rows of all nodes, node after node."""
         if self.nodes and self.begin[0] == 0 and np.array_equal(self.begin[1:], self.end[:-1]):
@@ -145,6 +149,34 @@ class RowGroups:
             yield piece(number)(listed[low:high], *arrays)
 
 
+class NoRows(RowGroups):
+    """No rows in any node of any level."""
+
+    def of(self, nodes: Int64Array) -> RowGroups:
+        return self
+
+    def rows_at(self, node: int) -> Int32Array:
+        return self.rows
+
+    def split(self, left: Assignments) -> RowGroups:
+        return self
+
+    def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
+        return _NO_BITS
+
+    def merged(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
+        return _NO_BITS
+
+    def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
+        yield _NO_BITS
+
+    def receiver(self) -> ReceivedAssignments:
+        return _NOTHING_RECEIVED
+
+    def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
+        """Do nothing."""
+
+
 class RowFiller:
     """Values (trees, rows, 2) that are received in pieces of rows, in order."""
 
@@ -199,3 +231,10 @@ class ReceivedAssignments:
         if len(piece) != (rows + 7) // 8:
             raise MalformedMessage("received left/right assignments for the wrong number of rows")
         return rows
+
+
+_NO_BITS = np.empty(0, dtype=np.uint8)
+_NOTHING_RECEIVED = ReceivedAssignments(0)
+NO_ROWS = NoRows(
+    np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+)

@@ -43,6 +43,7 @@ class VerticalActive(SplitFinder):
     ) -> None:
         self.context, self.config, self.cipher, self._later = context, context.config, cipher, later
         self.selector, self.leaves = selector or roles.Selector(context), leaves or roles.Leaves(context)
+        self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known

@@ -14,7 +14,7 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
@@ -162,9 +162,9 @@ class VerticalPassive:
         if self.context.exact is not None:
             slots = job.block.layout.slots
             self.context.exact.before_round(config, message.number, self.context.rows, slots, trees, again)
-        groups = RowGroups.root(fit, trees), RowGroups.root(routed, trees)
+        roots = [RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed)]
         self._next_round = message.number + 1
-        self._round = RoundState(message.number, block, columns, shuffle, *groups)
+        self._round = RoundState(message.number, block, columns, shuffle, *roots)
         return Done()
 
     def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
