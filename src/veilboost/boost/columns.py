@@ -75,9 +75,6 @@ class LevelBins:
         matrix = self.bins[int(groups.group[node]) if len(self.bins) > 1 else 0]
         return matrix[groups.rows_at(node)]
 
-    def cuts_at(self, node: int) -> Sequence[Float32Array]:
-        return self.cuts[node if self.per_node else 0]
-
 
 @dataclass(frozen=True)
 class ColumnBlock:
@@ -296,16 +293,15 @@ class ColumnBlock:
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
         rules: list[Rule] = []
-        for k, (feature, place, default_left) in enumerate(
-            zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
-        ):
+        found = zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
+        for k, (feature, place, default_left) in enumerate(found):
+            threshold, left_set = ABOVE_ALL, None
             if self.kinds[feature] is not ColumnKind.NUMERIC:
-                members = np.flatnonzero(splits.left[k, : self.categories[feature]])
-                rules.append(Rule(feature, ABOVE_ALL, default_left, tuple(members.tolist())))
-                continue
-            edges = bins.cuts_at(int(positions[k]))[int(feature)]
-            threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
-            rules.append(Rule(feature, threshold, default_left))
+                left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
+            else:
+                edges = bins.cuts[positions[k] if bins.per_node else 0][feature]
+                threshold = edges[place] if place < len(edges) else ABOVE_ALL
+            rules.append(Rule(feature, threshold, default_left, left_set))
         return rules
 
 

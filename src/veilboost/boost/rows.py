@@ -51,7 +51,7 @@ class RowGroups:
     @cached_property
     def size(self) -> int:
         """The number of rows of all nodes together."""
-        return int(self.counts.sum()) if len(self.rows) else 0
+        return sum(self.counts.tolist())
 
     def of(self, nodes: Int64Array) -> RowGroups:
         """The same rows, restricted to these nodes."""
@@ -89,7 +89,7 @@ class RowGroups:
         """Select the left/right assignments of the chosen nodes from those of all rows."""
         if chosen.all():
             return whole
-        part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
+        part = np.empty(sum(self.counts[chosen].tolist()), dtype=np.uint8)
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from dataclasses import replace
@@ -215,9 +214,8 @@ class VerticalPassive:
             raise MalformedMessage("a node to sum is not in the level, is named twice, or is out of order")
         if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
-        entered = self._round = copy.copy(state)
+        entered = self._round = state.at_level(message.depth, fit, routed)
         try:
-            entered.enter(message.depth, fit, routed)
             return self.cipher.answer(message, entered, fit.of(build))
         except VeilBoostError:  # a request that the cipher refuses changes no state
             self._round = state
