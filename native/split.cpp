@@ -67,6 +67,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
+    std::vector<double> weights;  // of a feature's bins
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
       const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
       const double parent = reg.score(all);
@@ -101,11 +102,12 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         }
         const bool numeric = kind.data()[f] == kNumeric;
         if (!numeric) {
-          for (std::size_t c = 0; c < values; ++c) sorted[c] = static_cast<std::int32_t>(c);
-          std::stable_sort(sorted, sorted + values, [&](std::int32_t a, std::int32_t b) {
-            return reg.weight(bin[a].g * reg.g_unit, bin[a].h * reg.h_unit) <
-                   reg.weight(bin[b].g * reg.g_unit, bin[b].h * reg.h_unit);
-          });
+          weights.resize(values);
+          for (std::size_t c = 0; c < values; ++c) {
+            weights[c] = reg.weight(bin[c].g * reg.g_unit, bin[c].h * reg.h_unit);
+            sorted[c] = static_cast<std::int32_t>(c);
+          }
+          std::stable_sort(sorted, sorted + values, [&](auto a, auto b) { return weights[a] < weights[b]; });
         }
         Sums left{0, 0};
         for (std::size_t c = 0; c < values; ++c) {

@@ -282,7 +282,7 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
     for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
         at = low + int(message.handles[low:high].argmin())
         members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
-        if not within(members, 0, most[k]) or len(np.unique(members)) != len(members):
+        if not within(members, 0, most[k]) or len(set(members.tolist())) != len(members):
             raise MalformedMessage("a split names categories that do not exist, or one twice")
         sets.append(members)
     return sets
