@@ -1,24 +1,41 @@
 // Sums of integer gradients per node, feature and bin. With integers, the result does not depend on the order of
 // rows or on the number of threads.
 #include <cstring>
-#include <stdexcept>
+#include <type_traits>
 
 #include "kernels.h"
 
 namespace {
 
 using Pair = std::int64_t __attribute__((vector_size(16)));  // (g, h): one 128-bit add per row and feature
+using Word = std::uint64_t;                                   // the same in two halves: one 64-bit add
 
-template <class Bin, bool kScattered>
-void add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
-              const std::int32_t* rows, std::size_t count, std::int64_t* out) {
+// Up to kWordRows rows with |g|, |h| <= kWordLimit add up in a word without overflow of either half.
+constexpr std::size_t kWordRows = 2047;
+constexpr std::int32_t kWordLimit = 1 << 20;
+
+Word packed(std::int32_t g, std::int32_t h) {
+  return (static_cast<Word>(static_cast<std::int64_t>(g)) << 32) + static_cast<Word>(static_cast<std::int64_t>(h));
+}
+
+void take(const std::int32_t* pair, Pair& value, std::uint32_t&) { value = Pair{pair[0], pair[1]}; }
+void take(const std::int32_t* pair, Word& value, std::uint32_t& largest) {
+  value = packed(pair[0], pair[1]);
+  const auto shifted = [](std::int32_t x) { return static_cast<std::uint32_t>(x) + static_cast<std::uint32_t>(kWordLimit); };
+  largest = std::max(largest, std::max(shifted(pair[0]), shifted(pair[1])));
+}
+
+// Adds the pairs of these rows to the slots of their bins. Returns whether all values are within the limit of words.
+template <class Bin, class Sum, bool kScattered>
+bool add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
+              const std::int32_t* rows, std::size_t count, Sum* sums) {
   constexpr std::size_t kAhead = 16;  // rows of a deep node are scattered in memory: prefetch them
   constexpr std::size_t kTogether = 4;  // rows processed together share the load of a feature's offset
-  Pair* sums = reinterpret_cast<Pair*>(out);
+  std::uint32_t largest = 0;
   std::size_t i = 0;
   for (; i + kTogether <= count; i += kTogether) {
     const Bin* bin[kTogether];
-    Pair value[kTogether];
+    Sum value[kTogether];
     for (std::size_t r = 0; r < kTogether; ++r) {
       if (kScattered && i + r + kAhead < count) {
         const std::size_t next = static_cast<std::size_t>(rows[i + r + kAhead]);
@@ -28,18 +45,20 @@ void add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, c
       }
       const std::size_t row = static_cast<std::size_t>(rows[i + r]);
       bin[r] = bins + row * width;
-      value[r] = Pair{gradients[2 * row], gradients[2 * row + 1]};
+      take(gradients + 2 * row, value[r], largest);
     }
     for (std::size_t j = 0; j < width; ++j) {
-      Pair* feature = sums + offsets[j];
+      Sum* feature = sums + offsets[j];
       for (std::size_t r = 0; r < kTogether; ++r) feature[bin[r][j]] += value[r];
     }
   }
   for (; i < count; ++i) {
     const std::size_t row = static_cast<std::size_t>(rows[i]);
-    const Pair value = {gradients[2 * row], gradients[2 * row + 1]};
+    Sum value;
+    take(gradients + 2 * row, value, largest);
     for (std::size_t j = 0; j < width; ++j) sums[offsets[j] + bins[row * width + j]] += value;
   }
+  return largest <= 2 * static_cast<std::uint32_t>(kWordLimit);
 }
 
 // gradients (groups, rows, 2); node k holds rows[begin[k]:end[k]] and uses the gradients of group[k].
@@ -47,68 +66,80 @@ template <class Bin>
 void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradients, In1<std::int32_t> rows,
                In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> group, Out3<std::int64_t> out,
                std::size_t threads) {
-  const std::size_t width = bins.shape(1), nodes = begin.shape(0), total_rows = bins.shape(0);
-  const std::size_t node_size = out.shape(1) * 2;
-  if (out.shape(0) != nodes || out.shape(2) != 2 || end.shape(0) != nodes || group.shape(0) != nodes ||
-      offsets.shape(0) != width + 1 || gradients.shape(1) != total_rows || gradients.shape(2) != 2 ||
-      out.shape(1) != static_cast<std::size_t>(offsets.data()[width]))
+  const std::size_t width = bins.shape(1), nodes = begin.shape(0), total_rows = bins.shape(0), slots = out.shape(1);
+  if (out.shape(0) != nodes || out.shape(2) != 2 || group.shape(0) != nodes || offsets.shape(0) != width + 1 ||
+      gradients.shape(1) != total_rows || gradients.shape(2) != 2 ||
+      slots != static_cast<std::size_t>(offsets.data()[width]))
     throw std::invalid_argument("histogram: shapes do not fit together");
-  std::vector<std::size_t> first(nodes + 1, 0);  // start of each node in the concatenation of all rows
-  for (std::size_t k = 0; k < nodes; ++k)
-    first[k + 1] = first[k] + static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
-  const std::size_t all = first[nodes];
-  const std::size_t parts = useful_threads(all * width, threads);
+  const RowRuns runs(begin, end, width, threads);
   constexpr std::size_t kCached = 1 << 20;  // a matrix of this many bytes fits into the L2 cache
-  const bool scattered = total_rows * width * sizeof(Bin) > kCached;
+  const bool large = total_rows * width * sizeof(Bin) > kCached;
 
-  std::memset(out.data(), 0, nodes * node_size * sizeof(std::int64_t));
-  // Each part takes an equal run of rows. A node that starts in an earlier part is summed separately, then added.
-  std::vector<std::vector<std::int64_t>> aside(parts);
-  std::vector<std::size_t> aside_node(parts, nodes);
-  in_parallel(parts, [&](std::size_t part) {
-    const std::size_t from = all * part / parts, to = all * (part + 1) / parts;
-    for (std::size_t k = 0; k < nodes; ++k) {
-      const std::size_t low = first[k] > from ? first[k] : from;
-      const std::size_t high = first[k + 1] < to ? first[k + 1] : to;
-      if (low >= high) continue;
-      std::int64_t* sums = out.data() + k * node_size;
-      if (low > first[k]) {
-        aside_node[part] = k;
-        // Two spare words: a Pair must be aligned to 16 bytes, as numpy's buffers are.
-        aside[part].assign(node_size + 2, 0);
-        sums = aside[part].data() + (reinterpret_cast<std::uintptr_t>(aside[part].data()) % 16 ? 1 : 0);
+  std::memset(out.data(), 0, nodes * slots * sizeof(Pair));
+  // Runs that continue a node of an earlier part are summed separately, then added.
+  std::vector<std::vector<Pair>> aside(runs.parts);
+  std::vector<std::size_t> aside_node(runs.parts, nodes);
+  std::vector<std::vector<Word>> words(runs.parts);
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+    Pair* sums = reinterpret_cast<Pair*>(out.data()) + k * slots;
+    if (!runs.starts(k, place)) {
+      aside_node[part] = k;
+      aside[part].assign(slots, Pair{0, 0});
+      sums = aside[part].data();
+    }
+    const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2;
+    const std::int32_t* own = rows.data();
+    const bool scattered = large && static_cast<std::size_t>(own[to - 1] - own[from]) > 2 * (to - from);
+    const auto add = [&](auto* into, std::size_t low, std::size_t high) {
+      using Sum = std::remove_pointer_t<decltype(into)>;
+      const auto kernel = scattered ? add_rows<Bin, Sum, true> : add_rows<Bin, Sum, false>;
+      return kernel(bins.data(), width, offsets.data(), pairs, own + low, high - low, into);
+    };
+    bool fits = (to - from) * width > slots;  // otherwise clearing and reading words costs more than they save
+    for (std::size_t next = from; from < to; from = next) {
+      next = fits ? std::min(to, from + kWordRows) : to;
+      if (fits) {
+        words[part].assign(slots, 0);
+        fits = add(words[part].data(), from, next);
       }
-      const auto add = scattered ? add_rows<Bin, true> : add_rows<Bin, false>;
-      add(bins.data(), width, offsets.data(),
-               gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2,
-               rows.data() + begin.data()[k] + (low - first[k]), high - low, sums);
+      if (!fits) {
+        next = to;
+        add(sums, from, next);
+        continue;
+      }
+      for (std::size_t s = 0; s < slots; ++s) {
+        const std::int64_t h = static_cast<std::int32_t>(words[part][s]);
+        sums[s] += Pair{static_cast<std::int64_t>(words[part][s] - static_cast<Word>(h)) >> 32, h};
+      }
     }
   });
-  for (std::size_t part = 0; part < parts; ++part) {
+  for (std::size_t part = 0; part < runs.parts; ++part) {
     if (aside_node[part] == nodes) continue;
-    const std::int64_t* from =
-        aside[part].data() + (reinterpret_cast<std::uintptr_t>(aside[part].data()) % 16 ? 1 : 0);
-    std::int64_t* to = out.data() + aside_node[part] * node_size;
-    for (std::size_t i = 0; i < node_size; ++i) to[i] += from[i];
+    Pair* to = reinterpret_cast<Pair*>(out.data()) + aside_node[part] * slots;
+    for (std::size_t s = 0; s < slots; ++s) to[s] += aside[part][s];
   }
 }
 
 // Sums of (g, h) over the rows of each node.
 void node_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::int64_t> begin,
-                 In1<std::int64_t> end, In1<std::int32_t> group, Out2<std::int64_t> out) {
+                 In1<std::int64_t> end, In1<std::int32_t> group, Out2<std::int64_t> out, std::size_t threads) {
   const std::size_t nodes = begin.shape(0), total_rows = gradients.shape(1);
-  if (out.shape(0) != nodes || out.shape(1) != 2) throw std::invalid_argument("node_totals: shapes do not fit");
-  for (std::size_t k = 0; k < nodes; ++k) {
+  if (out.shape(0) != nodes || out.shape(1) != 2 || group.shape(0) != nodes)
+    throw std::invalid_argument("node_totals: shapes do not fit");
+  const RowRuns runs(begin, end, 4, threads);
+  std::vector<std::vector<Pair>> sums(runs.parts, std::vector<Pair>(nodes, Pair{0, 0}));
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
     const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2;
-    std::int64_t g = 0, h = 0;
-    for (std::int64_t i = begin.data()[k]; i < end.data()[k]; ++i) {
-      const std::size_t row = static_cast<std::size_t>(rows.data()[i]);
-      g += pairs[2 * row];
-      h += pairs[2 * row + 1];
+    Pair sum{0, 0};
+    for (std::size_t i = from; i < to; ++i) {
+      const std::int32_t* pair = pairs + 2 * static_cast<std::size_t>(rows.data()[i]);
+      sum += Pair{pair[0], pair[1]};
     }
-    out.data()[2 * k] = g;
-    out.data()[2 * k + 1] = h;
-  }
+    sums[part][k] = sum;
+  });
+  std::memset(out.data(), 0, nodes * sizeof(Pair));
+  for (const auto& part : sums)
+    for (std::size_t k = 0; k < nodes; ++k) reinterpret_cast<Pair*>(out.data())[k] += part[k];
 }
 
 // Sums of a whole level: `build` directly, `derive` as the parent's sums minus the sibling's.

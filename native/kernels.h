@@ -6,8 +6,10 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -43,8 +45,45 @@ inline std::size_t useful_threads(std::size_t steps, std::size_t threads) {
   return worthwhile < 1 ? 1 : (worthwhile < threads ? worthwhile : threads);
 }
 
+// Calls body(part, node, from, to, place) for runs of rows: positions from .. to of `node`, which come at `place` in the
+// list of all nodes' rows. Every part takes an equal share of that list. `steps` is the work of a row.
+class RowRuns {
+ public:
+  RowRuns(const In1<std::int64_t>& begin, const In1<std::int64_t>& end, std::size_t steps, std::size_t threads)
+      : begin_(begin.data()), first_(begin.shape(0) + 1, 0) {
+    if (end.shape(0) != begin.shape(0)) throw std::invalid_argument("rows: shapes do not fit together");
+    for (std::size_t k = 0; k < begin.shape(0); ++k)
+      first_[k + 1] = first_[k] + static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+    parts = useful_threads(rows() * steps, threads);
+  }
+  std::size_t nodes() const { return first_.size() - 1; }
+  std::size_t rows() const { return first_.back(); }
+  // Whether this run is the first of its node.
+  bool starts(std::size_t node, std::size_t place) const { return place == first_[node]; }
+
+  template <class Body>
+  void each(Body body) const {
+    in_parallel(parts, [&](std::size_t part) {
+      const std::size_t from = rows() * part / parts, to = rows() * (part + 1) / parts;
+      for (std::size_t k = 0; k < nodes(); ++k) {
+        const std::size_t low = std::max(first_[k], from), high = std::min(first_[k + 1], to);
+        if (low >= high) continue;
+        const std::size_t at = static_cast<std::size_t>(begin_[k]) + (low - first_[k]);
+        body(part, k, at, at + (high - low), low);
+      }
+    });
+  }
+
+  std::size_t parts = 1;
+
+ private:
+  const std::int64_t* begin_;
+  std::vector<std::size_t> first_;  // start of each node in the list of all rows
+};
+
 void bind_binning(nb::module_& module);
 void bind_curve(nb::module_& module);
+void bind_gradients(nb::module_& module);
 void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
 void bind_noise(nb::module_& module);

@@ -6,6 +6,7 @@ NB_MODULE(_native, module) {
   nanobind::set_leak_warnings(false);
   bind_binning(module);
   bind_curve(module);
+  bind_gradients(module);
   bind_histogram(module);
   bind_lattice(module);
   bind_noise(module);

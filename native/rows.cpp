@@ -1,76 +1,75 @@
 // Left/right assignments of rows, and rows grouped by node after a split.
-#include <algorithm>
-#include <memory>
-#include <stdexcept>
+#include <utility>
 
 #include "kernels.h"
 
 namespace {
 
-// left[i] = goes_left[k][bin of row i in column[k]] for the rows of each node k, node after node.
+// left[i] = goes_left[k][bin of row i in column[k]] for the rows of each node k, node after node. The matrix of bins
+// (rows, columns) may be stored by rows or by columns.
 template <class Bin>
-void route(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
-           In1<std::int32_t> column, In2<std::uint8_t> goes_left, Out1<std::uint8_t> left) {
-  const std::size_t width = bins.shape(1), nodes = begin.shape(0), table_size = goes_left.shape(1);
-  std::size_t all = 0;
-  for (std::size_t k = 0; k < nodes; ++k) {
-    all += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
-    if (static_cast<std::size_t>(column.data()[k]) >= width) throw std::invalid_argument("route: no such column");
-  }
-  if (left.shape(0) != all || column.shape(0) != nodes || goes_left.shape(0) != nodes)
+void route(nb::ndarray<const Bin, nb::ndim<2>, nb::device::cpu> bins, In1<std::int32_t> rows,
+           In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> column, In2<std::uint8_t> goes_left,
+           Out1<std::uint8_t> left, std::size_t threads) {
+  const RowRuns runs(begin, end, 4, threads);
+  for (std::size_t k = 0; k < column.shape(0); ++k)
+    if (static_cast<std::size_t>(column.data()[k]) >= bins.shape(1)) throw std::invalid_argument("route: no such column");
+  if (left.shape(0) != runs.rows() || column.shape(0) != runs.nodes() || goes_left.shape(0) != runs.nodes())
     throw std::invalid_argument("route: shapes do not fit together");
-  std::uint8_t* out = left.data();
-  for (std::size_t k = 0; k < nodes; ++k) {
-    const std::uint8_t* table = goes_left.data() + k * table_size;
-    const Bin* values = bins.data() + column.data()[k];
-    for (std::int64_t i = begin.data()[k]; i < end.data()[k]; ++i)
-      *out++ = table[values[static_cast<std::size_t>(rows.data()[i]) * width]];
-  }
+  const std::int64_t step = bins.stride(0);
+  runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+    const std::uint8_t* table = goes_left.data() + k * goes_left.shape(1);
+    const Bin* values = bins.data() + column.data()[k] * bins.stride(1);
+    std::uint8_t* out = left.data() + place;
+    for (std::size_t i = from; i < to; ++i) *out++ = table[values[rows.data()[i] * step]];
+  });
 }
 
-// Stable partition of each node's rows into left then right child; returns nothing, fills rows and child starts.
+// Stable partition of each node's rows into left then right child; fills the children's rows and where each starts.
 void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::uint8_t> left,
-                Out1<std::int32_t> children, Out1<std::int64_t> starts) {
-  const std::size_t nodes = begin.shape(0);
-  std::size_t all = 0;
-  for (std::size_t k = 0; k < nodes; ++k) all += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+                Out1<std::int32_t> children, Out1<std::int64_t> starts, std::size_t threads) {
+  const RowRuns runs(begin, end, 4, threads);
+  const std::size_t nodes = runs.nodes(), all = runs.rows();
   if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
     throw std::invalid_argument("split_rows: shapes do not fit together");
-  const std::uint8_t* bit = left.data();
-  const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);  // buffer for the rows of right children
-  std::int64_t placed = 0;
-  for (std::size_t k = 0; k < nodes; ++k) {
-    const std::size_t count = static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
-    const std::int32_t* in = rows.data() + begin.data()[k];
-    std::int32_t* out = children.data() + placed;
-    std::size_t lefts = 0, rights = 0;
-    for (std::size_t i = 0; i < count; ++i) {  // branch-free: every row is written to both, one write counts
-      const std::size_t goes_left = bit[i] != 0;
-      out[lefts] = in[i];
-      aside[rights] = in[i];
-      lefts += goes_left;
-      rights += 1 - goes_left;
-    }
-    std::copy_n(aside.get(), rights, out + lefts);
-    starts.data()[2 * k] = placed;
-    starts.data()[2 * k + 1] = placed + static_cast<std::int64_t>(lefts);
-    placed += static_cast<std::int64_t>(count);
-    bit += count;
+  const auto goes_left = [&](std::size_t place) { return static_cast<std::size_t>(left.data()[place] != 0); };
+  std::vector<std::size_t> lefts(runs.parts * nodes, 0), rights(runs.parts * nodes, 0);  // rows of each run
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+    std::size_t count = 0;
+    for (std::size_t i = place; i < place + (to - from); ++i) count += goes_left(i);
+    lefts[part * nodes + k] = count;
+    rights[part * nodes + k] = to - from - count;
+  });
+  std::size_t placed = 0;
+  for (std::size_t k = 0; k < nodes; ++k) {  // from the number of rows of each run to the place of its first
+    starts.data()[2 * k] = static_cast<std::int64_t>(placed);
+    for (std::size_t at = k; at < lefts.size(); at += nodes) placed += std::exchange(lefts[at], placed);
+    starts.data()[2 * k + 1] = static_cast<std::int64_t>(placed);
+    for (std::size_t at = k; at < rights.size(); at += nodes) placed += std::exchange(rights[at], placed);
   }
-  starts.data()[2 * nodes] = placed;
+  starts.data()[2 * nodes] = static_cast<std::int64_t>(placed);
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+    std::size_t to_left = lefts[part * nodes + k], to_right = rights[part * nodes + k];
+    for (std::size_t i = from; i < to; ++i, ++place) {
+      const std::size_t is_left = goes_left(place);
+      children.data()[is_left ? to_left : to_right] = rows.data()[i];
+      to_left += is_left;
+      to_right += 1 - is_left;
+    }
+  });
 }
 
 // margin (groups, rows): every row of node k gets weight[k] added in its group.
 void add_to_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> group,
-                 In1<float> weight, Out2<double> margin) {
-  const std::size_t nodes = begin.shape(0), width = margin.shape(1);
-  if (end.shape(0) != nodes || group.shape(0) != nodes || weight.shape(0) != nodes)
+                 In1<float> weight, Out2<double> margin, std::size_t threads) {
+  const RowRuns runs(begin, end, 4, threads);
+  if (group.shape(0) != runs.nodes() || weight.shape(0) != runs.nodes())
     throw std::invalid_argument("add_to_rows: shapes do not fit together");
-  for (std::size_t k = 0; k < nodes; ++k) {
-    double* own = margin.data() + static_cast<std::size_t>(group.data()[k]) * width;
+  runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
+    double* own = margin.data() + static_cast<std::size_t>(group.data()[k]) * margin.shape(1);
     const double value = weight.data()[k];
-    for (std::int64_t i = begin.data()[k]; i < end.data()[k]; ++i) own[rows.data()[i]] += value;
-  }
+    for (std::size_t i = from; i < to; ++i) own[rows.data()[i]] += value;
+  });
 }
 
 // The rows of selected nodes form runs: take(whole) -> part gathers the runs, put(part) -> whole writes them back.

@@ -5,10 +5,8 @@
 //   one-hot  bin c goes left, the others right;
 //   sets     the c+1 bins that come first when ordered by leaf weight go left.
 // Each with missing values right (direction 0) and, if there are any, left (direction 1).
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 
 #include "kernels.h"
 
@@ -69,6 +67,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
+    std::vector<double> weights;  // of a feature's bins
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
       const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
       const double parent = reg.score(all);
@@ -103,11 +102,12 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         }
         const bool numeric = kind.data()[f] == kNumeric;
         if (!numeric) {
-          for (std::size_t c = 0; c < values; ++c) sorted[c] = static_cast<std::int32_t>(c);
-          std::stable_sort(sorted, sorted + values, [&](std::int32_t a, std::int32_t b) {
-            return reg.weight(bin[a].g * reg.g_unit, bin[a].h * reg.h_unit) <
-                   reg.weight(bin[b].g * reg.g_unit, bin[b].h * reg.h_unit);
-          });
+          weights.resize(values);
+          for (std::size_t c = 0; c < values; ++c) {
+            weights[c] = reg.weight(bin[c].g * reg.g_unit, bin[c].h * reg.h_unit);
+            sorted[c] = static_cast<std::int32_t>(c);
+          }
+          std::stable_sort(sorted, sorted + values, [&](auto a, auto b) { return weights[a] < weights[b]; });
         }
         Sums left{0, 0};
         for (std::size_t c = 0; c < values; ++c) {
@@ -123,8 +123,80 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
   });
 }
 
+// The candidates of a layout that handles name.
+struct Layout {
+  In1<std::int32_t> offsets;
+  In1<std::uint8_t> missing, kind;
+
+  Layout(In1<std::int32_t> offsets, In1<std::uint8_t> missing, In1<std::uint8_t> kind)
+      : offsets(offsets), missing(missing), kind(kind) {
+    if (offsets.shape(0) != missing.shape(0) + 1 || kind.shape(0) != missing.shape(0))
+      throw std::invalid_argument("a layout's shapes do not fit together");
+  }
+  std::int32_t feature_of(std::int32_t handle) const {
+    const std::int32_t *first = offsets.data(), *last = first + missing.shape(0);
+    if (handle < 0 || handle >> 1 >= *last) throw std::invalid_argument("no such candidate");
+    return static_cast<std::int32_t>(std::upper_bound(first, last, handle >> 1) - first) - 1;
+  }
+};
+
+// The split of each handle: its feature, its bin, whether missing values go left, and for every bin of the feature
+// whether it goes left. A split by a set sends only missing values left: the caller adds the bins of the set.
+void splits_of(In1<std::int32_t> handles, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
+               In1<std::uint8_t> kind, Out1<std::int32_t> feature, Out1<std::int32_t> place, Out1<bool> default_left,
+               Out2<std::uint8_t> left) {
+  const Layout layout(offsets, missing, kind);
+  const std::size_t count = handles.shape(0), width = left.shape(1);
+  if (feature.shape(0) != count || place.shape(0) != count || default_left.shape(0) != count || left.shape(0) != count)
+    throw std::invalid_argument("splits_of: shapes do not fit together");
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::int32_t f = layout.feature_of(handles.data()[k]);
+    const std::int32_t at = (handles.data()[k] >> 1) - offsets.data()[f], bins = offsets.data()[f + 1] - offsets.data()[f];
+    if (static_cast<std::size_t>(bins) > width) throw std::invalid_argument("splits_of: shapes do not fit together");
+    const bool goes_left = missing.data()[f] && (handles.data()[k] & 1);
+    std::uint8_t* out = left.data() + k * width;
+    std::fill_n(out, width, std::uint8_t{0});
+    if (kind.data()[f] == kNumeric) std::fill_n(out, at + 1, std::uint8_t{1});
+    if (kind.data()[f] == kOneHot) out[at] = 1;
+    if (missing.data()[f]) out[bins - 1] = goes_left;
+    feature.data()[k] = f;
+    place.data()[k] = at;
+    default_left.data()[k] = goes_left;
+  }
+}
+
+// Sums of the left child of each handle at its node, and how many bins they add up; without the bins of a set.
+void left_sums(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing, In1<std::uint8_t> kind,
+               In1<std::int64_t> nodes, In1<std::int32_t> handles, Out2<std::int64_t> left, Out1<std::int64_t> bins) {
+  const Layout layout(offsets, missing, kind);
+  const std::size_t count = handles.shape(0);
+  if (nodes.shape(0) != count || left.shape(0) != count || left.shape(1) != 2 || bins.shape(0) != count ||
+      sums.shape(2) != 2 || sums.shape(1) != static_cast<std::size_t>(offsets.data()[missing.shape(0)]))
+    throw std::invalid_argument("left_sums: shapes do not fit together");
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::int32_t f = layout.feature_of(handles.data()[k]), slot = handles.data()[k] >> 1;
+    if (static_cast<std::size_t>(nodes.data()[k]) >= sums.shape(0)) throw std::invalid_argument("left_sums: no such node");
+    const Sums* bin = reinterpret_cast<const Sums*>(sums.data()) + static_cast<std::size_t>(nodes.data()[k]) * sums.shape(1);
+    Sums all{0, 0};
+    std::int64_t added = 0;
+    const auto add = [&](std::int32_t at) {
+      all = {all.g + bin[at].g, all.h + bin[at].h};
+      ++added;
+    };
+    if (kind.data()[f] == kNumeric)
+      for (std::int32_t at = offsets.data()[f]; at <= slot; ++at) add(at);
+    if (kind.data()[f] == kOneHot) add(slot);
+    if (missing.data()[f] && (handles.data()[k] & 1)) add(offsets.data()[f + 1] - 1);
+    left.data()[2 * k] = all.g;
+    left.data()[2 * k + 1] = all.h;
+    bins.data()[k] = added;
+  }
+}
+
 }  // namespace
 
 void bind_split(nb::module_& module) {
   module.def("split_gains", &split_gains, nb::call_guard<nb::gil_scoped_release>());
+  module.def("splits_of", &splits_of, nb::call_guard<nb::gil_scoped_release>());
+  module.def("left_sums", &left_sums, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -1,7 +1,4 @@
-// Trees of depth 1: margins change by the bin of one column, and the logistic loss gives the next gradients.
-#include <algorithm>
-#include <cstring>
-#include <stdexcept>
+// Trees of depth 1: margins change by the bin of one column, and two columns are summed at a time.
 
 #include "kernels.h"
 
@@ -17,83 +14,6 @@ void add_by_bin(In2<Bin> bins, std::size_t column, In1<double> step, Out1<double
     const Bin* bin = bins.data() + column;
     for (std::size_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
       margin.data()[i] += step.data()[std::min<std::size_t>(bin[i * width], step.shape(0) - 1)];
-  });
-}
-
-// exp(x) for |x| <= 700 to about one unit in the last place, in steps that the compiler turns into vectors:
-// x = k ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial of r, and k added to the exponent.
-inline double vector_exp(double x) {
-  constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double shifted = x * 1.4426950408889634 + kRound;
-  const double k = shifted - kRound;
-  double r = x - k * 6.93147180369123816490e-01;  // ln 2 in two parts
-  r -= k * 1.90821492927058770002e-10;
-  double e = 1.0 / 6227020800.0;
-  e = e * r + 1.0 / 479001600.0;
-  e = e * r + 1.0 / 39916800.0;
-  e = e * r + 1.0 / 3628800.0;
-  e = e * r + 1.0 / 362880.0;
-  e = e * r + 1.0 / 40320.0;
-  e = e * r + 1.0 / 5040.0;
-  e = e * r + 1.0 / 720.0;
-  e = e * r + 1.0 / 120.0;
-  e = e * r + 1.0 / 24.0;
-  e = e * r + 1.0 / 6.0;
-  e = e * r + 0.5;
-  e = e * r + 1.0;
-  e = e * r + 1.0;
-  std::uint64_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits + 1023) << 52;
-  double power;
-  std::memcpy(&power, &bits, sizeof power);
-  return e * power;
-}
-
-// The integer nearest to a value of magnitude well below 2^51.
-inline double rounded(double value) {
-  constexpr double kRound = 6755399441055744.0;
-  return (value + kRound) - kRound;
-}
-
-constexpr std::size_t kBlock = 512;
-
-// Two versions if the loader can choose between them; without fused operations both give the same bits.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VEILBOOST_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define VEILBOOST_WIDE
-#endif
-
-// Arithmetic first, which is vectorised; then the stores, which are not.
-VEILBOOST_WIDE void pairs_of_block(const double* margin, std::int32_t* pairs, std::size_t count, double g_scale, double h_scale) {
-  constexpr double kSafeExponent = 700.0, kHessianFloor = 1e-16;  // as in boost/objective.py
-  double g[kBlock], h[kBlock];
-  for (std::size_t i = 0; i < count; ++i) {
-    const double above = margin[i] < kSafeExponent ? margin[i] : kSafeExponent;
-    const double bounded = above > -kSafeExponent ? above : -kSafeExponent;
-    const double p = 1.0 / (vector_exp(-bounded) + 1.0);
-    const double variance = (1.0 - p) * p;
-    g[i] = rounded(p * g_scale);
-    h[i] = rounded((variance > kHessianFloor ? variance : kHessianFloor) * h_scale);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    pairs[2 * i] = static_cast<std::int32_t>(g[i]);
-    pairs[2 * i + 1] = static_cast<std::int32_t>(h[i]);
-  }
-}
-
-// pairs[i] = (p, p (1 - p)) on the grid, p = 1 / (1 + exp(-margin[i])): the gradient without its label, and the hessian.
-void logistic_pairs(In1<double> margin, Out2<std::int32_t> pairs, double g_scale, double h_scale,
-                    std::size_t threads) {
-  const std::size_t rows = margin.shape(0);
-  if (pairs.shape(0) != rows || pairs.shape(1) != 2)
-    throw std::invalid_argument("logistic_pairs: shapes do not fit together");
-  const std::size_t parts = useful_threads(rows * 8, threads);
-  in_parallel(parts, [&](std::size_t part) {
-    const std::size_t end = rows * (part + 1) / parts;
-    for (std::size_t begin = rows * part / parts; begin < end; begin += kBlock)
-      pairs_of_block(margin.data() + begin, pairs.data() + 2 * begin, std::min(kBlock, end - begin), g_scale, h_scale);
   });
 }
 
@@ -161,5 +81,4 @@ void bind_stumps(nb::module_& module) {
   module.def("pair_sums", &pair_sums, nb::call_guard<nb::gil_scoped_release>());
   module.def("add_by_bin_u8", &add_by_bin<std::uint8_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("add_by_bin_u16", &add_by_bin<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
-  module.def("logistic_pairs", &logistic_pairs, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -49,6 +49,7 @@ def node_totals(
     end: NDArray[int64],
     group: NDArray[int32],
     out: NDArray[int64],
+    threads: int,
 ) -> None: ...
 def route_u8(
     bins: NDArray[uint8],
@@ -58,6 +59,7 @@ def route_u8(
     column: NDArray[int32],
     goes_left: NDArray[uint8],
     left: NDArray[uint8],
+    threads: int,
 ) -> None: ...
 def route_u16(
     bins: NDArray[uint16],
@@ -67,6 +69,7 @@ def route_u16(
     column: NDArray[int32],
     goes_left: NDArray[uint8],
     left: NDArray[uint8],
+    threads: int,
 ) -> None: ...
 def add_to_rows(
     rows: NDArray[int32],
@@ -75,6 +78,7 @@ def add_to_rows(
     group: NDArray[int32],
     weight: NDArray[float32],
     margin: NDArray[float64],
+    threads: int,
 ) -> None: ...
 def complete_sums(
     built: NDArray[int64],
@@ -93,6 +97,7 @@ def split_rows(
     left: NDArray[uint8],
     children: NDArray[int32],
     starts: NDArray[int64],
+    threads: int,
 ) -> None: ...
 def split_gains(
     sums: NDArray[int64],
@@ -111,6 +116,26 @@ def split_gains(
     best_handle: NDArray[int32],
     best_gain: NDArray[float64],
     threads: int,
+) -> None: ...
+def splits_of(
+    handles: NDArray[int32],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    feature: NDArray[int32],
+    place: NDArray[int32],
+    default_left: NDArray[bool_],
+    left: NDArray[uint8],
+) -> None: ...
+def left_sums(
+    sums: NDArray[int64],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    nodes: NDArray[int64],
+    handles: NDArray[int32],
+    left: NDArray[int64],
+    bins: NDArray[int64],
 ) -> None: ...
 def normals(key: NDArray[uint8], out: NDArray[float32]) -> None: ...
 def make_masks_u8(
@@ -175,6 +200,18 @@ def pair_sums(
     out: NDArray[int64],
     threads: int,
 ) -> None: ...
+def logistic_gradients(
+    margin: NDArray[float64], y: NDArray[float64], g: NDArray[float64], h: NDArray[float64]
+) -> None: ...
+def fixed_pairs(
+    g: NDArray[float64],
+    h: NDArray[float64],
+    weight: NDArray[float64],
+    g_scale: float,
+    h_scale: float,
+    limit: float,
+    pairs: NDArray[int32],
+) -> bool: ...
 def logistic_pairs(
     margin: NDArray[float64], pairs: NDArray[int32], g_scale: float, h_scale: float, threads: int
 ) -> None: ...

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.errors import GradientRange
 from veilboost.types import Float32Array, Float64Array, Int32Array, UInt32Array
 
 MAX_BITS = 30  # the integers are sent as int32
+_NO_WEIGHTS = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,12 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Arra
     Gradients are rounded first and then weighted, so that a row of weight 2 counts exactly like two rows.
     Raises `GradientRange` for values that are not finite or do not fit.
     """
-    pairs = np.empty((*g.shape, 2), dtype=np.float64)
-    np.multiply(g, math.ldexp(1.0, scale.g_exponent), out=pairs[..., 0])
-    np.multiply(h, math.ldexp(1.0, scale.h_exponent), out=pairs[..., 1])
-    np.rint(pairs, out=pairs)
-    if weight is not None:
-        pairs *= weight[:, None]
-        np.rint(pairs, out=pairs)
-    if pairs.size and not (pairs.min() >= -(2.0**MAX_BITS) and pairs.max() <= 2.0**MAX_BITS):
+    pairs = np.empty((*np.atleast_2d(g).shape, 2), dtype=np.int32)
+    weights = _NO_WEIGHTS if weight is None else weight
+    scales = math.ldexp(1.0, scale.g_exponent), math.ldexp(1.0, scale.h_exponent)
+    if not _native.fixed_pairs(np.atleast_2d(g), np.atleast_2d(h), weights, *scales, 2.0**MAX_BITS, pairs):
         raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
-    return pairs.astype(np.int32)
+    return pairs.reshape(*g.shape, 2)
 
 
 _SIGN = np.uint32(0x80000000)

@@ -220,11 +220,11 @@ def sample_rows(pool: Int32Array, gradients: Int32Array, round_number: int, conf
 
     The sample depends on the order of rows and on their gradients, not on how they are stored or summed.
     """
+    if config.sampling != "goss" and config.subsample >= 1.0:
+        return RowSample(np.ones(len(pool), dtype=np.bool_), _NO_ROWS)
     generator = np.random.Generator(np.random.PCG64((config.random_state, round_number, 0)))
     if config.sampling == "goss":
         return _one_side(pool, gradients, generator, config)
-    if config.subsample >= 1.0:
-        return RowSample(np.ones(len(pool), dtype=np.bool_), _NO_ROWS)
     drawn = generator.random(len(pool)) < config.subsample
     if not drawn.any():
         drawn[int(generator.integers(len(pool)))] = True

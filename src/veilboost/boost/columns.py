@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.bins import ABOVE_ALL, BinLayout, propose_cuts
+from veilboost.boost.bins import ABOVE_ALL, KIND_CODES, BinLayout, propose_cuts
 from veilboost.boost.rows import Assignments, RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
@@ -64,14 +63,17 @@ class LevelBins:
     bins: Sequence[Bins]
     cuts: Sequence[Sequence[Float32Array]]
     per_node: bool
+    columns: Bins | None = None  # the same bins stored by columns, (columns, rows), if there is one matrix
+
+    @property
+    def to_route(self) -> Sequence[Bins]:
+        """The matrices (rows, columns), stored by columns if possible: a split reads one column of scattered rows."""
+        return self.bins if self.columns is None else [self.columns.T]
 
     def of_node(self, groups: RowGroups, node: int) -> Bins:
         """The bins of one node's rows, (rows, columns)."""
         matrix = self.bins[int(groups.group[node]) if len(self.bins) > 1 else 0]
-        return matrix[groups.rows[groups.begin[node] : groups.end[node]]]
-
-    def cuts_at(self, node: int) -> Sequence[Float32Array]:
-        return self.cuts[node if self.per_node else 0]
+        return matrix[groups.rows_at(node)]
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,11 @@ class ColumnBlock:
                 cuts.append(np.empty(0, dtype=np.float32))
             else:
                 cuts.append(propose_cuts(column[own], weights, config.max_bin, config.binning))
-        return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
+        block = ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
+        if block.shared is None:
+            return block
+        columns = np.ascontiguousarray(block.shared.bins[0].T)
+        return replace(block, shared=replace(block.shared, columns=columns))
 
     @staticmethod
     def with_cuts(
@@ -168,7 +174,8 @@ class ColumnBlock:
         shared = None
         if self.shared is not None:
             matrix = np.ascontiguousarray(self.shared.bins[0][:, features])
-            shared = LevelBins([matrix], [cuts], per_node=False)
+            columns = None if self.shared.columns is None else self.shared.columns[features]
+            shared = LevelBins([matrix], [cuts], per_node=False, columns=columns)
         return replace(
             self,
             kinds=tuple(self.kinds[f] for f in chosen),
@@ -190,8 +197,8 @@ class ColumnBlock:
         ]
         cuts: list[list[Float32Array]] = []
         for node in range(fit.nodes):
-            own = fit.rows[fit.begin[node] : fit.end[node]]
-            every = np.concatenate((own, routed.rows[routed.begin[node] : routed.end[node]]))
+            own = fit.rows_at(node)
+            every = np.concatenate((own, routed.rows_at(node)))
             at_node = [self._cuts_of(feature, own) for feature in range(len(self.values))]
             part = np.empty((len(every), len(self.values)), dtype=_dtype(self.layout))
             _bin_into(part, [values[every] for values in self.values], at_node, self.threads)
@@ -226,7 +233,7 @@ class ColumnBlock:
         out = np.empty((rows.nodes, self.layout.slots, 2), dtype=np.int64)
         if not self.layout.features:
             return out
-        for matrix, nodes in _by_matrix(bins, rows):
+        for matrix, nodes in _by_matrix(bins.bins, rows):
             part = rows if nodes is None else rows.of(nodes)
             sums = out if nodes is None else np.empty((len(nodes), self.layout.slots, 2), dtype=np.int64)
             kernel = _native.histogram_u8 if matrix.dtype == np.uint8 else _native.histogram_u16
@@ -247,30 +254,21 @@ class ColumnBlock:
 
     def splits_of(self, handles: Int32Array, sets: Sequence[Int32Array]) -> Splits:
         """The splits of these handles; `sets[k]` lists the bins that go left if handle k splits by a set."""
-        layout = self.layout
-        feature, place, direction = layout.locate(handles)
-        left = (self._bin_numbers <= place[:, None]).view(np.uint8)
-        if layout.has_categories:
-            for k in layout.kind[feature].nonzero()[0].tolist():
-                left[k] = 0
-                left[k, sets[k] if self.kinds[feature[k]] is ColumnKind.SETS else place[k]] = 1
-        default_left = np.zeros(len(feature), dtype=np.bool_)
-        if layout.has_missing:
-            with_missing = layout.missing[feature].nonzero()[0]
-            default_left[with_missing] = direction[with_missing] == 1
-            left[with_missing, layout.widths[feature[with_missing]] - 1] = direction[with_missing]
+        layout, count = self.layout, len(handles)
+        feature, place = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+        default_left, left = np.empty(count, dtype=np.bool_), np.empty((count, max(layout.widest, 1)), dtype=np.uint8)
+        _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, feature, place, default_left, left)
+        if layout.has_sets:
+            for k in np.flatnonzero(layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
+                left[k, sets[k]] = 1
         return Splits(feature, place, default_left, left)
-
-    @cached_property
-    def _bin_numbers(self) -> Int32Array:
-        return np.arange(max(self.layout.widest, 1), dtype=np.int32)
 
     def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Assignments:
         """1 for every row of `rows.listed()` that goes left by its node's split."""
         if not rows.size:
             return np.empty(0, dtype=np.uint8)
         routed: list[tuple[BoolArray, Assignments]] = []
-        for matrix, nodes in _by_matrix(bins, rows):
+        for matrix, nodes in _by_matrix(bins.to_route, rows):
             part = rows if nodes is None else rows.of(nodes)
             out = np.empty(part.size, dtype=np.uint8)
             picked = slice(None) if nodes is None else nodes
@@ -283,6 +281,7 @@ class ColumnBlock:
                 splits.feature[picked],
                 splits.left[picked],
                 out,
+                self.threads,
             )
             if nodes is None:
                 return out
@@ -294,24 +293,23 @@ class ColumnBlock:
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
         rules: list[Rule] = []
-        for k, (feature, place, default_left) in enumerate(
-            zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
-        ):
+        found = zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
+        for k, (feature, place, default_left) in enumerate(found):
+            threshold, left_set = ABOVE_ALL, None
             if self.kinds[feature] is not ColumnKind.NUMERIC:
-                members = np.flatnonzero(splits.left[k, : self.categories[feature]])
-                rules.append(Rule(feature, ABOVE_ALL, default_left, tuple(members.tolist())))
-                continue
-            edges = bins.cuts_at(int(positions[k]))[int(feature)]
-            threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
-            rules.append(Rule(feature, threshold, default_left))
+                left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
+            else:
+                edges = bins.cuts[positions[k] if bins.per_node else 0][feature]
+                threshold = edges[place] if place < len(edges) else ABOVE_ALL
+            rules.append(Rule(feature, threshold, default_left, left_set))
         return rules
 
 
-def _by_matrix(bins: LevelBins, rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:
+def _by_matrix(matrices: Sequence[Bins], rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:
     """The nodes that use each matrix; None: all of them, in order."""
-    if len(bins.bins) == 1:
-        return [(bins.bins[0], None)]
-    return [(matrix, np.flatnonzero(rows.group == group)) for group, matrix in enumerate(bins.bins)]
+    if len(matrices) == 1:
+        return [(matrices[0], None)]
+    return [(matrix, np.flatnonzero(rows.group == group)) for group, matrix in enumerate(matrices)]
 
 
 def kinds_of(columns: Sequence[Column], config: TrainingConfig) -> tuple[tuple[ColumnKind, ...], tuple[int, ...]]:

@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.rows import Assignments, RowGroups
+from veilboost.boost.rows import NO_ROWS, Assignments, RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
@@ -89,6 +89,8 @@ class LevelSums:
 class SplitFinder(Protocol):
     """The interface between a growing tree and the owners of the columns."""
 
+    threads: int = 1  # for work on rows
+
     @property
     def derives_siblings(self) -> bool:
         """Whether a sibling's sums can be derived from a node's."""
@@ -117,13 +119,11 @@ class SplitFinder(Protocol):
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
     """The best candidate of each open node. Ties go to the first owner, and within an owner to the lowest handle."""
-    best, handle = offers[0].best_gain, offers[0].best_handle
+    best, handle = offers[0].best_gain.copy(), offers[0].best_handle.copy()
     winner = np.zeros(len(best), dtype=np.int32)
     for owner, offer in enumerate(offers[1:], start=1):
-        better = offer.best_gain > best
-        best = np.where(better, offer.best_gain, best)
-        handle = np.where(better, offer.best_handle, handle)
-        winner[better] = owner
+        better = (offer.best_gain > best).nonzero()[0]
+        best[better], handle[better], winner[better] = offer.best_gain[better], offer.best_handle[better], owner
     splits = ((best > LEAST_GAIN) & (best >= gamma)).nonzero()[0]
     return Choices(level.open[splits], winner[splits], best[splits], handle[splits])
 
@@ -132,7 +132,7 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
     """Grow the trees of one round and add their leaves to `margin` (K, rows)."""
     finder.begin_round(start)
     forest = Forest(start.trees)
-    level = _first_level(start, config)
+    level = _first_level(start, config, finder.threads)
     while True:
         choices = None
         fit_left = routed_left = _NO_BITS
@@ -143,20 +143,18 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
                 fit_left, routed_left = finder.split(level, offers, choices)
         position = _NO_POSITIONS if choices is None else choices.position
         weight = _close(level, position, finder, start, config, margin)
-        cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
+        children = forest.note_level(level, weight, choices)
         if choices is None or not len(position):
-            forest.note_level(level.fit.group, cover, weight, _NO_POSITIONS, _NO_OWNERS, cover[:0])
             finder.end_round()
-            return forest.trees()
-        children = forest.note_level(level.fit.group, cover, weight, position, choices.owner, choices.gain)
+            return forest.trees(start.scale)
         parents = level
         level = _next_level(level, position, children, fit_left, routed_left, start, config, finder.derives_siblings)
         finder.check_split(parents, choices, level)
 
 
-def _first_level(start: Round, config: TrainingConfig) -> Level:
-    fit = RowGroups.root(start.fit, start.trees)
-    routed = RowGroups.root(start.routed, start.trees)
+def _first_level(start: Round, config: TrainingConfig, threads: int) -> Level:
+    fit = RowGroups.root(start.fit, start.trees, threads)
+    routed = RowGroups.root(start.routed, start.trees, threads) if len(start.routed) else NO_ROWS
     totals = fit.totals(start.gradients)
     roots = np.arange(start.trees, dtype=np.int64)
     return Level(
@@ -165,7 +163,7 @@ def _first_level(start: Round, config: TrainingConfig) -> Level:
         fit=fit,
         routed=routed,
         totals=totals,
-        open=roots[_may_split(fit, 0, totals, start.scale, config)],
+        open=_may_split(fit.counts, fit.counts, totals, start.scale, config).nonzero()[0],
         build=roots,
         derive=roots[:0],
         parent=roots[:0],
@@ -186,31 +184,20 @@ def _next_level(
     routed = level.routed.of(position).split(routed_left)
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     counts = fit.counts
-    smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
+    smaller = np.arange(0, len(counts), 2) + (counts[1::2] < counts[0::2])
     larger = smaller ^ 1
-    totals = np.empty((fit.nodes, 2), dtype=np.int64)
-    totals[smaller] = fit.of(smaller).totals(start.gradients)
-    totals[larger] = level.totals[position] - totals[smaller]
-    may_split = np.zeros(fit.nodes, dtype=np.bool_)
+    totals = np.empty((len(counts), 2), dtype=np.int64)
+    totals[smaller] = summed = fit.of(smaller).totals(start.gradients)
+    totals[larger] = level.totals[position] - summed
+    opened = build = derive = parent = _NO_POSITIONS
     if level.depth + 1 < config.max_depth:
-        may_split = _may_split(fit, level.depth + 1, totals, start.scale, config)
-    if derives_siblings:
-        build = smaller[may_split[smaller] | may_split[larger]]
-        derive = larger[may_split[larger]]
-    else:
-        build = may_split.nonzero()[0]
-        derive = build[:0]
-    return Level(
-        depth=level.depth + 1,
-        node=children,
-        fit=fit,
-        routed=routed,
-        totals=totals,
-        open=may_split.nonzero()[0],
-        build=build,
-        derive=derive,
-        parent=position[derive // 2],
-    )
+        may_split = _may_split(counts, counts[smaller].repeat(2), totals, start.scale, config)
+        opened = build = may_split.nonzero()[0]
+        if derives_siblings:
+            derived = may_split[larger]
+            build = smaller[may_split[smaller] | derived]
+            derive, parent = larger[derived], position[derived]
+    return Level(level.depth + 1, children, fit, routed, totals, opened, build, derive, parent)
 
 
 def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
@@ -223,10 +210,10 @@ def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
 
 
 def _may_split(
-    groups: RowGroups, depth: int, totals: Int64Array, scale: Scale, config: TrainingConfig
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Two children need two rows and twice the smallest hessian; sums need `min_node_rows`."""
-    enough = (groups.counts >= 2) & (rows_with_sibling(groups, depth) >= config.min_node_rows)
+    counts: Int64Array, with_sibling: Int64Array, totals: Int64Array, scale: Scale, config: TrainingConfig
+) -> BoolArray:
+    """Two children need two rows and twice the smallest hessian; sums need `min_node_rows` (`rows_with_sibling`)."""
+    enough = (counts >= 2) & (with_sibling >= config.min_node_rows)
     return enough & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
 
 
@@ -238,10 +225,10 @@ def _close(
     Weights are float32, as in exported models. Returns one for every node of the level, 0 for nodes that split.
     """
     weight = np.zeros(level.fit.nodes, dtype=np.float32)
-    is_leaf = np.ones(level.fit.nodes, dtype=np.bool_)
-    is_leaf[split] = False
-    leaves = is_leaf.nonzero()[0]
-    if len(leaves):
+    if len(split) < len(weight):
+        is_leaf = np.ones(len(weight), dtype=np.bool_)
+        is_leaf[split] = False
+        leaves = is_leaf.nonzero()[0]
         weight[leaves] = config.learning_rate * finder.leaf_weights(level, leaves, start.scale)
         for groups in (level.fit.of(leaves), level.routed.of(leaves)):
             groups.add_to(margin, weight[leaves])
@@ -277,41 +264,38 @@ class Forest:
     """Trees that grow in parallel, recorded level by level and assembled at the end."""
 
     def __init__(self, trees: int) -> None:
-        self._sizes = np.ones(trees, dtype=np.int64)  # nodes of each tree so far
-        self._levels: list[tuple[AnyArray, ...]] = []  # group, left, owner, weight, gain, cover
+        self._sizes = np.ones(trees, dtype=np.int32)  # nodes of each tree so far
+        self._nodes = 0  # nodes of all levels so far
+        self._levels: list[tuple[AnyArray, ...]] = []  # group, weight and totals of every node
+        self._splits: list[
+            tuple[AnyArray, ...]
+        ] = []  # place among all nodes, left child, owner and gain of every split
 
-    def note_level(
-        self,
-        group: Int32Array,
-        cover: Float64Array,
-        weight: Float32Array,
-        position: Int64Array,
-        owner: Int32Array,
-        gain: Float64Array,
-    ) -> Int32Array:
-        """Record a level of nodes, those at `position` split by `owner` with `gain`. Returns the children's numbers.
+    def note_level(self, level: Level, weight: Float32Array, choices: Choices | None) -> Int32Array:
+        """Record a level: the weights of all its nodes, and those that split. Returns the children's numbers.
 
         Nodes of a tree are contiguous and trees are in order, so children are numbered tree by tree.
         """
-        split_group = group[position]
-        first = split_group.searchsorted(split_group)  # where each split's tree begins among the splits
-        left = (self._sizes[split_group] + 2 * (np.arange(len(position)) - first)).astype(np.int32)
-        np.add.at(self._sizes, split_group, 2)
-        lefts = np.full(len(group), LEAF, dtype=np.int32)
-        owners = np.full(len(group), LEAF, dtype=np.int32)
-        gains = np.zeros(len(group))
-        lefts[position], owners[position], gains[position] = left, owner, gain
-        self._levels.append((group, lefts, owners, weight, gains, cover))
-        children = np.empty(2 * len(left), dtype=np.int32)
-        children[0::2], children[1::2] = left, left + 1
+        self._levels.append((level.fit.group, weight, level.totals))
+        before, self._nodes = self._nodes, self._nodes + len(weight)
+        if choices is None:
+            return _NO_OWNERS
+        group = level.fit.group[choices.position]
+        begins = group.searchsorted(group).astype(np.int32)  # where each split's tree begins among the splits
+        children = np.arange(2 * len(group), dtype=np.int32) + (self._sizes[group] - 2 * begins).repeat(2)
+        self._sizes += 2 * np.bincount(group, minlength=len(self._sizes)).astype(np.int32)
+        self._splits.append((choices.position + before, children[0::2], choices.owner, choices.gain))
         return children
 
-    def trees(self) -> list[Tree]:
+    def trees(self, scale: Scale) -> list[Tree]:
         """The trees; their nodes were recorded in the order of their numbers."""
-        group, *columns = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
+        group, weight, totals = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
+        left, owner = np.full(len(group), LEAF, dtype=np.int32), np.full(len(group), LEAF, dtype=np.int32)
+        gain, cover = np.zeros(len(group)), totals[:, 1] * scale.h_unit
+        for place, *known in self._splits:
+            left[place], owner[place], gain[place] = known
         grown: list[Tree] = []
         for tree in range(len(self._sizes)):
             own = slice(None) if len(self._sizes) == 1 else group == tree
-            left, owner, weight, gain, cover = (column[own] for column in columns)
-            grown.append(Tree(left, owner, weight, gain, cover))
+            grown.append(Tree(left[own], owner[own], weight[own], gain[own], cover[own]))
         return grown

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.config import ORDERS, TrainingConfig
 from veilboost.errors import (
     GradientRange,
@@ -175,12 +176,9 @@ class BinaryLogistic(Objective):
         return sigmoid(margin[0])
 
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
-        p = sigmoid(margin)
-        h = 1.0 - p
-        h *= p
-        np.maximum(h, HESSIAN_FLOOR, out=h)
-        p -= y
-        return p, h
+        g, h = np.empty_like(margin), np.empty_like(margin)
+        _native.logistic_gradients(margin[0], y, g[0], h[0])
+        return g, h
 
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:
         if self.scale_pos_weight == 1.0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
@@ -28,16 +28,17 @@ class RowGroups:
     begin: Int64Array
     end: Int64Array
     group: Int32Array
+    threads: int = field(default=1, kw_only=True)
 
     @staticmethod
-    def root(rows: Int32Array, groups: int) -> RowGroups:
+    def root(rows: Int32Array, groups: int, threads: int = 1) -> RowGroups:
         """All rows at the roots. Row numbers that are not one array in memory provide `at_roots`."""
         at_roots = getattr(rows, "at_roots", None)
         if at_roots is not None:
             return at_roots(groups)
         edges = np.arange(groups + 1, dtype=np.int64) * len(rows)
         every = np.tile(rows, groups) if groups > 1 else rows
-        return RowGroups(every, edges[:-1].copy(), edges[1:].copy(), np.arange(groups, dtype=np.int32))
+        return RowGroups(every, edges[:-1].copy(), edges[1:].copy(), np.arange(groups, dtype=np.int32), threads=threads)
 
     @property
     def nodes(self) -> int:
@@ -50,11 +51,15 @@ class RowGroups:
     @cached_property
     def size(self) -> int:
         """The number of rows of all nodes together."""
-        return int(self.counts.sum())
+        return sum(self.counts.tolist())
 
     def of(self, nodes: Int64Array) -> RowGroups:
         """The same rows, restricted to these nodes."""
-        return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes])
+        return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes], threads=self.threads)
+
+    def rows_at(self, node: int) -> Int32Array:
+        """The rows of one node."""
+        return self.rows[self.begin[node] : self.end[node]]
 
     def listed(self) -> Int32Array:
         """The rows of all nodes, node after node."""
@@ -74,17 +79,17 @@ class RowGroups:
         group = self.group.repeat(2)
         if not len(left):
             nowhere = np.zeros(len(group), dtype=np.int64)
-            return RowGroups(self.rows[:0], nowhere, nowhere, group)
+            return RowGroups(self.rows[:0], nowhere, nowhere, group, threads=self.threads)
         children = np.empty(len(left), dtype=np.int32)
-        starts = np.empty(2 * self.nodes + 1, dtype=np.int64)
-        _native.split_rows(self.rows, self.begin, self.end, left, children, starts)
-        return RowGroups(children, starts[:-1], starts[1:], group)
+        starts = np.empty(len(group) + 1, dtype=np.int64)
+        _native.split_rows(self.rows, self.begin, self.end, left, children, starts, self.threads)
+        return RowGroups(children, starts[:-1], starts[1:], group, threads=self.threads)
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         """Select the left/right assignments of the chosen nodes from those of all rows."""
         if chosen.all():
             return whole
-        part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
+        part = np.empty(sum(self.counts[chosen].tolist()), dtype=np.uint8)
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 
@@ -109,12 +114,12 @@ class RowGroups:
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
         sums = np.empty((self.nodes, 2), dtype=np.int64)
-        _native.node_totals(gradients, self.rows, self.begin, self.end, self.group, sums)
+        _native.node_totals(gradients, self.rows, self.begin, self.end, self.group, sums, self.threads)
         return sums
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
         """Add each node's weight to the margins (trees, rows) of its rows."""
-        _native.add_to_rows(self.rows, self.begin, self.end, self.group, weight, margin)
+        _native.add_to_rows(self.rows, self.begin, self.end, self.group, weight, margin, self.threads)
 
     def folded(
         self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
@@ -142,6 +147,34 @@ class RowGroups:
         listed = self.listed()
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
             yield piece(number)(listed[low:high], *arrays)
+
+
+class NoRows(RowGroups):
+    """No rows in any node of any level."""
+
+    def of(self, nodes: Int64Array) -> RowGroups:
+        return self
+
+    def rows_at(self, node: int) -> Int32Array:
+        return self.rows
+
+    def split(self, left: Assignments) -> RowGroups:
+        return self
+
+    def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
+        return _NO_BITS
+
+    def merged(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
+        return _NO_BITS
+
+    def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
+        yield _NO_BITS
+
+    def receiver(self) -> ReceivedAssignments:
+        return _NOTHING_RECEIVED
+
+    def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
+        """Do nothing."""
 
 
 class RowFiller:
@@ -189,7 +222,8 @@ class ReceivedAssignments:
             raise MalformedMessage("the left/right assignments of some rows are missing")
         if not self.rows:
             return np.empty(0, dtype=np.uint8)
-        return np.unpackbits(np.concatenate(self._packed), count=self.rows)
+        packed = self._packed[0] if len(self._packed) == 1 else np.concatenate(self._packed)
+        return np.unpackbits(packed, count=self.rows)
 
     def rows_of(self, piece: UInt8Array) -> int:
         """The number of rows in the next piece. Raises unless the piece has their bits."""
@@ -197,3 +231,10 @@ class ReceivedAssignments:
         if len(piece) != (rows + 7) // 8:
             raise MalformedMessage("received left/right assignments for the wrong number of rows")
         return rows
+
+
+_NO_BITS = np.empty(0, dtype=np.uint8)
+_NOTHING_RECEIVED = ReceivedAssignments(0)
+NO_ROWS = NoRows(
+    np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+)

@@ -101,21 +101,13 @@ def left_sums(
 
     `sets[k]` are the bins that handle k sends left, if it splits by a set of categories.
     """
-    feature, place, direction = layout.locate(handles)
-    start, kind = layout.offsets[feature], layout.kind[feature]
-    low = np.where(kind == KIND_CODES[ColumnKind.ONEHOT], start + place, start)
-    high = start + place + 1
-    left, bins = np.empty((len(handles), 2), dtype=np.int64), (high - low).astype(np.int64)
-    # Few nodes are split in a level: slicing each is cheaper than summing all candidates.
-    for k, (node, begin, end) in enumerate(zip(nodes.tolist(), low.tolist(), high.tolist(), strict=True)):
-        np.add.reduce(sums[node, begin:end], axis=0, out=left[k])
+    left, bins = np.empty((len(handles), 2), dtype=np.int64), np.empty(len(handles), dtype=np.int64)
+    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, left, bins)
     if layout.has_sets:
-        for k in np.flatnonzero(kind == KIND_CODES[ColumnKind.SETS]).tolist():
-            left[k], bins[k] = sums[nodes[k], start[k] + sets[k]].sum(axis=0), len(sets[k])
-    if layout.has_missing:
-        with_missing = (direction == 1) & (layout.missing[feature] == 1)
-        left[with_missing] += sums[nodes[with_missing], layout.offsets[feature[with_missing] + 1] - 1]
-        bins += with_missing
+        feature, _, _ = layout.locate(handles)
+        for k in np.flatnonzero(layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
+            left[k] += sums[nodes[k], layout.offsets[feature[k]] + sets[k]].sum(axis=0)
+            bins[k] += len(sets[k])
     return left, bins
 
 

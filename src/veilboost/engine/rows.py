@@ -46,6 +46,10 @@ class ShardedRows(RowGroups):
             object.__setattr__(self, name, value)
 
     @cached_property
+    def size(self) -> int:
+        return int(self.by_shard.sum())
+
+    @cached_property
     def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - built on request
         """All rows, node after node, in the driver's memory."""
         return collected(self.shards.pool.get(self._each(shard_ops.listed, self.shards.firsts)), self.by_shard)

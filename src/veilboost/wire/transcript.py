@@ -77,6 +77,8 @@ class Transcript:
         self.entries.append(entry)
         if self._keeps:
             self.messages.append((direction, peer, message))
+        if self._lines is None:
+            return
         with self._files, keeping("the transcript cannot be written"):
             if self._lines is None:
                 return

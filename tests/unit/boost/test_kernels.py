@@ -28,13 +28,13 @@ def random_nodes(rng, rows, nodes, groups):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-@pytest.mark.parametrize("rows", [1, 50, 120_000])
-def test_histogram_equals_its_numpy_twin(dtype, threads, rows):
+@pytest.mark.parametrize(("rows", "largest"), [(1, 2**30), (50, 2**30), (120_000, 2**30), (120_000, 2**20)])
+def test_histogram_equals_its_numpy_twin(dtype, threads, rows, largest):
     rng = np.random.default_rng(rows + threads)
     widths = rng.integers(1, 9 if dtype is np.uint8 else 400, size=6)
     offsets = np.concatenate(([0], np.cumsum(widths))).astype(np.int32)
     bins = np.stack([rng.integers(w, size=rows) for w in widths], axis=1).astype(dtype)
-    gradients = rng.integers(-(2**30), 2**30, size=(2, rows, 2)).astype(np.int32)
+    gradients = rng.integers(-largest, largest, size=(2, rows, 2), endpoint=True).astype(np.int32)
     order, begin, end, group = random_nodes(rng, rows, 5, 2)
     out = np.full((5, offsets[-1], 2), 7, dtype=np.int64)
     getattr(_native, KERNELS[dtype][0])(bins, offsets, gradients, order, begin, end, group, out, threads)
@@ -49,24 +49,45 @@ def test_histogram_equals_its_numpy_twin(dtype, threads, rows):
     np.testing.assert_array_equal(out, expected)
 
     totals = np.empty((5, 2), dtype=np.int64)
-    _native.node_totals(gradients, order, begin, end, group, totals)
+    _native.node_totals(gradients, order, begin, end, group, totals, threads)
     np.testing.assert_array_equal(totals, expected[:, : widths[0]].sum(axis=1))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_routes_and_row_groups(dtype):
+@pytest.mark.parametrize("extreme", [2**20, 2**20 + 1])
+def test_sums_at_the_limit_of_a_word_are_exact(dtype, extreme):
+    """Up to 2^20, g and h of 2047 rows share 64 bits; a single larger value makes all later rows use 128."""
+    rows = 7000
+    gradients = np.empty((1, rows, 2), dtype=np.int32)
+    gradients[..., 0], gradients[..., 1] = -(2**20), 2**20
+    gradients[0, 5000] = extreme, -extreme
+    bins = np.zeros((rows, 2), dtype=dtype)
+    bins[::3, 1] = 1
+    out = np.empty((1, 3, 2), dtype=np.int64)
+    order, ends = np.arange(rows, dtype=np.int32), (np.array([0]), np.array([rows]))
+    offsets, group = np.array([0, 1, 3], dtype=np.int32), np.zeros(1, dtype=np.int32)
+    getattr(_native, KERNELS[dtype][0])(bins, offsets, gradients, order, *ends, group, out, 1)
+    wide = gradients[0].astype(np.int64)
+    expected = [wide.sum(axis=0), wide[bins[:, 1] == 0].sum(axis=0), wide[bins[:, 1] == 1].sum(axis=0)]
+    np.testing.assert_array_equal(out[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize(("rows", "threads"), [(200, 1), (200_000, 3)])
+def test_routes_and_row_groups(dtype, rows, threads):
     rng = np.random.default_rng(3)
-    bins = rng.integers(5, size=(200, 3)).astype(dtype)
-    order, begin, end, _ = random_nodes(rng, 200, 4, 1)
+    bins = rng.integers(5, size=(rows, 3)).astype(dtype)
+    order, begin, end, _ = random_nodes(rng, rows, 4, 1)
     column = np.array([0, 2, 1, 2], dtype=np.int32)
     table = rng.integers(2, size=(4, 5)).astype(np.uint8)
-    left = np.empty(200, dtype=np.uint8)
-    getattr(_native, KERNELS[dtype][1])(bins, order, begin, end, column, table, left)
     expected = np.concatenate([table[k, bins[order[begin[k] : end[k]], column[k]]] for k in range(4)])
-    np.testing.assert_array_equal(left, expected)
+    for matrix in (bins, np.asfortranarray(bins)):
+        left = np.empty(rows, dtype=np.uint8)
+        getattr(_native, KERNELS[dtype][1])(matrix, order, begin, end, column, table, left, threads)
+        np.testing.assert_array_equal(left, expected)
 
-    children, starts = np.empty(200, dtype=np.int32), np.empty(9, dtype=np.int64)
-    _native.split_rows(order, begin, end, left, children, starts)
+    children, starts = np.empty(rows, dtype=np.int32), np.empty(9, dtype=np.int64)
+    _native.split_rows(order, begin, end, left, children, starts, threads)
     at = 0
     for k in range(4):
         own = order[begin[k] : end[k]]
@@ -182,15 +203,87 @@ def test_gains_equal_the_definition(alpha, step, threads):
     assert sorted(order[0, start:end].tolist()) == list(range(end - start))
 
 
-def test_leaves_are_added_to_the_margins_of_their_rows():
+def test_a_split_sends_the_bins_of_its_handle_left():
+    kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC]
+    layout = BinLayout.of([3, 2, 4, 1], [True, False, True, False], kinds)
+    handles = np.arange(2 * layout.slots, dtype=np.int32)
+    feature, place, direction = layout.locate(handles)
+    got = [np.empty(len(handles), dtype=dtype) for dtype in (np.int32, np.int32, np.bool_)]
+    left = np.full((len(handles), layout.widest), 7, dtype=np.uint8)
+    _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, *got, left)
+    with_missing = layout.missing[feature] == 1
+    np.testing.assert_array_equal(got, [feature, place, with_missing & (direction == 1)])
+    numbers, kind = np.arange(layout.widest), layout.kind[feature][:, None]
+    expected = np.where(kind == 0, numbers <= place[:, None], (kind == 1) & (numbers == place[:, None]))
+    expected[with_missing, layout.widths[feature[with_missing]] - 1] = direction[with_missing]
+    np.testing.assert_array_equal(left, expected)
+    for wrong in (-1, 2 * layout.slots):
+        with pytest.raises(ValueError, match="no such candidate"):
+            _native.splits_of(
+                np.full(len(handles), wrong, dtype=np.int32), layout.offsets, layout.missing, layout.kind, *got, left
+            )
+
+
+def test_left_sums_add_the_bins_of_a_handle():
+    kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS]
+    layout = BinLayout.of([4, 3, 2], [True, True, False], kinds)
+    sums = np.random.default_rng(7).integers(-(2**40), 2**40, size=(3, layout.slots, 2))
+    handles = np.arange(2 * layout.slots, dtype=np.int32)
+    nodes = handles.astype(np.int64) % 3
+    left, bins = np.empty((len(handles), 2), dtype=np.int64), np.empty(len(handles), dtype=np.int64)
+    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, left, bins)
+    for k, (f, place, direction) in enumerate(zip(*layout.locate(handles), strict=True)):
+        first = layout.offsets[f]
+        slots = [range(first, first + place + 1), [first + place], []][layout.kind[f]]
+        slots = [*slots, *([layout.offsets[f + 1] - 1] if direction and layout.missing[f] else [])]
+        np.testing.assert_array_equal(left[k], sums[nodes[k], slots].sum(axis=0))
+        assert bins[k] == len(slots)
+    with pytest.raises(ValueError, match="no such node"):
+        _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, left, bins)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_on_the_grid_are_those_of_numpy(weighted):
+    rng = np.random.default_rng(23)
+    margin = np.concatenate((rng.normal(size=50_000) * 4, [0.0, -0.0, 40.0, -40.0, 800.0, -800.0]))
+    y, weight = (rng.random(len(margin)) < 0.5).astype(np.float64), rng.random(len(margin)) * 9
+    g, h = np.empty_like(margin), np.empty_like(margin)
+    _native.logistic_gradients(margin, y, g, h)
+    p = 1.0 / (1.0 + np.exp(-np.clip(margin, -700.0, 700.0)))
+    np.testing.assert_allclose(g, p - y, rtol=1e-13, atol=1e-16)
+    np.testing.assert_allclose(h, np.maximum(p * (1.0 - p), 1e-16), rtol=1e-13, atol=1e-16)
+
+    twin = np.rint(np.stack((p - y, np.maximum(p * (1.0 - p), 1e-16)), axis=1) * (2.0**20, 2.0**22))
+    pairs = np.empty((2, len(margin), 2), dtype=np.int32)
+    both = np.stack((g, -g)), np.stack((h, h))
+    used = weight if weighted else weight[:0]
+    assert _native.fixed_pairs(*both, used, 2.0**20, 2.0**22, 2.0**30, pairs)
+    expected = np.rint(twin * weight[:, None]) if weighted else twin
+    np.testing.assert_array_equal(pairs[0], expected)
+    np.testing.assert_array_equal(pairs[1], expected * (-1, 1))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1025.0, -1025.0])
+@pytest.mark.parametrize("at", [0, 700])
+def test_values_beyond_the_limit_are_refused(bad, at):
+    g, h, pairs = np.zeros((1, 1000)), np.zeros((1, 1000)), np.empty((1, 1000, 2), dtype=np.int32)
+    for values in (g, h):
+        values[0, at] = bad
+        assert not _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs)
+        values[0, at] = 0.0
+    assert _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(80, 1), (200_000, 3)])
+def test_leaves_are_added_to_the_margins_of_their_rows(rows, threads):
     rng = np.random.default_rng(13)
-    order, begin, end, group = random_nodes(rng, 80, 6, 2)
-    margin = rng.normal(size=(2, 80))
+    order, begin, end, group = random_nodes(rng, rows, 6, 2)
+    margin = rng.normal(size=(2, rows))
     weight = rng.normal(size=6).astype(np.float32)
     expected = margin.copy()
     for k in range(6):
         expected[group[k], order[begin[k] : end[k]]] += np.float64(weight[k])
-    _native.add_to_rows(order, begin, end, group, weight, margin)
+    _native.add_to_rows(order, begin, end, group, weight, margin, threads)
     np.testing.assert_array_equal(margin, expected)
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost import _native
 from veilboost.boost.booster import sample_columns
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import objective_of
@@ -286,7 +285,7 @@ class SecaggParticipant(ParticipantRole):
         return children
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
-        _native.add_to_rows(leaves.rows, leaves.begin, leaves.end, leaves.group, weights, self._margin)
+        leaves.add_to(self._margin, weights)
 
 
 def _contents(table: PartyTable) -> Iterator[str | AnyArray]:

@@ -43,6 +43,7 @@ class VerticalActive(SplitFinder):
     ) -> None:
         self.context, self.config, self.cipher, self._later = context, context.config, cipher, later
         self.selector, self.leaves = selector or roles.Selector(context), leaves or roles.Leaves(context)
+        self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known
@@ -284,7 +285,7 @@ class LastSplit:
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The rows of this owner's nodes: those that are summed, and those that are only routed."""
-        own = np.flatnonzero(self.choices.owner == owner)
+        own = (self.choices.owner == owner).nonzero()[0]
         return self._groups[0].of(own), self._groups[1].of(own)
 
     @cached_property
@@ -300,7 +301,7 @@ class LastSplit:
         """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""
         others = self.choices.owner != owner
         fit, routed = (
-            (groups if others.all() else groups.of(np.flatnonzero(others))).packed_pieces(groups.take(others, whole))
+            groups.of(others.nonzero()[0]).packed_pieces(groups.take(others, whole))
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, routed, fillvalue=_NO_BITS)

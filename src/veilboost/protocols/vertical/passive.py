@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 from dataclasses import replace
@@ -14,7 +13,7 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
@@ -162,9 +161,9 @@ class VerticalPassive:
         if self.context.exact is not None:
             slots = job.block.layout.slots
             self.context.exact.before_round(config, message.number, self.context.rows, slots, trees, again)
-        groups = RowGroups.root(fit, trees), RowGroups.root(routed, trees)
+        roots = [RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed)]
         self._next_round = message.number + 1
-        self._round = RoundState(message.number, block, columns, shuffle, *groups)
+        self._round = RoundState(message.number, block, columns, shuffle, *roots)
         return Done()
 
     def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
@@ -215,9 +214,8 @@ class VerticalPassive:
             raise MalformedMessage("a node to sum is not in the level, is named twice, or is out of order")
         if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
-        entered = self._round = copy.copy(state)
+        entered = self._round = state.at_level(message.depth, fit, routed)
         try:
-            entered.enter(message.depth, fit, routed)
             return self.cipher.answer(message, entered, fit.of(build))
         except VeilBoostError:  # a request that the cipher refuses changes no state
             self._round = state
@@ -284,7 +282,7 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
     for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
         at = low + int(message.handles[low:high].argmin())
         members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
-        if not within(members, 0, most[k]) or len(np.unique(members)) != len(members):
+        if not within(members, 0, most[k]) or len(set(members.tolist())) != len(members):
             raise MalformedMessage("a split names categories that do not exist, or one twice")
         sets.append(members)
     return sets

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
+from operator import lt
 
 import numpy as np
 
@@ -39,20 +40,17 @@ class RoundState:
         self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
-        self._forget()
-
-    def _forget(self) -> None:
-        """No node of the level is split yet, and no assignments were received."""
+        # No node of the level is split yet, and no assignments were received.
         self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
         self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
         self._received: IncomingSplit | None = None
 
-    def enter(self, depth: int, fit: RowGroups, routed: RowGroups) -> None:
-        """Start a level with these rows; none of its nodes is split yet."""
-        self.depth, self.fit, self.routed, self.summed = depth, fit, routed, True
-        self.bins = self.block.level_bins(fit, routed)
-        self._forget()
+    def at_level(self, depth: int, fit: RowGroups, routed: RowGroups) -> RoundState:
+        """The same round at a level with these rows; none of its nodes is split yet."""
+        entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed)
+        entered.depth, entered.summed, entered.bins = depth, True, self.block.level_bins(fit, routed)
+        return entered
 
     @property
     def split_here(self) -> bool:
@@ -108,7 +106,8 @@ class IncomingSplit:
 
     def plus(self, message: MoreAssignments | StatisticsRequest) -> IncomingSplit:
         fit, routed = self.received
-        return replace(self, received=(fit.plus(message.fit_left), routed.plus(message.routed_left)))
+        received = fit.plus(message.fit_left), routed.plus(message.routed_left)
+        return IncomingSplit(self.split, self.own, self.groups, received)
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
         fit, routed = (
@@ -130,12 +129,14 @@ def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
 
 def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
     """Whether all values are in [low, high)."""
-    return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
+    listed = values.tolist()
+    return not listed or (min(listed) >= low and max(listed) < high)
 
 
 def increasing(values: Int32Array | Int64Array) -> bool:
     """Whether values strictly increase, so that none occurs twice."""
-    return bool((values[1:] > values[:-1]).all())
+    listed = values.tolist()
+    return all(map(lt, listed, listed[1:]))
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,12 @@ class ColumnShuffle:
 
     layout: BinLayout
     place: Int32Array
+    identity: bool = False
 
     @staticmethod
     def none(layout: BinLayout) -> ColumnShuffle:
         """Return the identity."""
-        return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32))
+        return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32), identity=True)
 
     @staticmethod
     def draw(layout: BinLayout, randomness: Csprng) -> ColumnShuffle:
@@ -180,4 +182,6 @@ class ColumnShuffle:
 
     def own_handles(self, handles: Int32Array) -> Int32Array:
         """Translate handles in the order sent into the owner's numbering."""
+        if self.identity:
+            return handles
         return (2 * self.slots[handles >> 1] + (handles & 1)).astype(np.int32)
