@@ -20,7 +20,8 @@ class PlainCipher(roles.StatisticsCipher):
 
     def opened(self, current: roles.ActiveRound) -> None:
         for piece in self._pieces:
-            self.context.peers.ask(dict.fromkeys(self.context.peers.names, MoreGradients(piece)), Done)
+            self.context.peers.flush()
+            self.context.peers.hold(dict.fromkeys(self.context.peers.names, MoreGradients(piece)), Done)
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         answers = self.context.peers.collect(waiting, PlainSums)

@@ -118,7 +118,8 @@ class VerticalActive(SplitFinder):
             self.context.exact.before_round(
                 self.config, start.number, self.context.rows, block.layout.slots, self.context.trees_per_round
             )
-        self.context.peers.ask(opening, Done)
+        self.context.peers.flush()  # of a round that no request followed
+        self.context.peers.hold(opening, Done)
         self.cipher.opened(self._current)
         self._last_split: LastSplit | None = None
 
