@@ -42,6 +42,7 @@ def elxgb_active(context: roles.ActiveContext) -> VerticalActive:
     hens = _HENS[options.backend](context)
     # A party that missed the level above has no sums to derive siblings from.
     hens.derives_siblings = hens.derives_siblings and not options.clock
+    hens.asks_ahead = hens.asks_ahead and not options.clock
     leaves = NoisyLeaves(context) if private else None
     return VerticalActive(context, hens, leaves=leaves, later=DpnsCipher(context))
 
@@ -58,6 +59,7 @@ class DpnsCipher(roles.StatisticsCipher):
         super().__init__(context)
         self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = ElxgbOptions.from_dict(self.config.options)
+        self.asks_ahead = not self._options.clock
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
 
     def shown(self, start: Round) -> Round:

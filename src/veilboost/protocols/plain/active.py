@@ -13,6 +13,8 @@ from veilboost.wire.message import Done
 class PlainCipher(roles.StatisticsCipher):
     """Sends the gradients once per round and reads the returned sums."""
 
+    asks_ahead = True
+
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         self._pieces = pieces_of(current.start.gradients, ROWS_AT_ONCE)
         first = next(self._pieces)
