@@ -116,15 +116,16 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
 
 def _in_turn(messages: Iterable[Message]) -> Iterator[Message]:
     """The messages, with a request ahead after the answer to the split request that it was sent together with."""
-    ahead: StatisticsRequest | None = None
+    splits, ahead = False, list[Message]()
     for message in messages:
-        if isinstance(message, StatisticsRequest) and message.ahead:
-            ahead = message
+        if splits and isinstance(message, StatisticsRequest):
+            ahead = [message]
             continue
         yield message
-        if ahead is not None and isinstance(message, SplitAnswer):
-            yield ahead
-            ahead = None
+        splits = isinstance(message, SplitRequest)
+        if isinstance(message, SplitAnswer):
+            yield from ahead
+            ahead = []
 
 
 def assignments_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Array, Int32Array]]:

@@ -319,6 +319,9 @@ class _Keeper:
     def resumed(self) -> Resumed | None:
         return self.state
 
+    def store(self, trees: int) -> None:
+        pass
+
     def keep(self, progress: Any, records: Any) -> None:
         self.peers.flush()  # a checkpoint is a request, with which everything that is held is sent
         self.state = Resumed(progress, records, {})

@@ -92,13 +92,14 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
     lost: set[tuple[str, str]] = set()
     handle = VerticalSession.handle
 
-    def forgetful(session: VerticalSession, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        kind = session.settings.name, message.type_name()
-        if kind not in lost and session.began and message.type_name() in KINDS:
-            lost.add(kind)
-            raise StaleSession("it was started anew")
-        session.began = session.began or message.type_name() == "Checkpoint"
-        return handle(session, peer, message, frame)
+    def forgetful(session: VerticalSession, peer: PeerIdentity, requests: list[tuple[Message, bytes]]) -> bytes:
+        for message, _ in requests:
+            kind = session.settings.name, message.type_name()
+            if kind not in lost and session.began and message.type_name() in KINDS:
+                lost.add(kind)
+                raise StaleSession("it was started anew")
+            session.began = session.began or message.type_name() == "Checkpoint"
+        return handle(session, peer, requests)
 
     monkeypatch.setattr(VerticalSession, "handle", forgetful)
     monkeypatch.setattr(VerticalSession, "began", False, raising=False)

@@ -186,7 +186,8 @@ class VerticalActive(SplitFinder):
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
         routed, pending = self.cipher.route(self._current, level, self._split_requests), None
         children = self._children_ahead(level, offers, choices, last)
-        if len(children):
+        store = self.context.store if level.depth + 1 == self.config.max_depth else None
+        if len(children) or (store is not None and routed is None):
             pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
         elif routed is None:
             pending = self.context.peers.send(self._split_requests)
@@ -195,6 +196,9 @@ class VerticalActive(SplitFinder):
             last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
         if len(children):
             self._ahead = self._ask_ahead(level, last, children)
+        if store is not None:
+            store((self._current.start.number + 1) * self.context.trees_per_round)
+            self.context.peers.flush()  # for what no checkpoint was sent with
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
                 last.assignments[names.index(name)] = self._receive(level.depth, last, name, answer)

@@ -50,6 +50,7 @@ class ActiveContext:
     largest_weight: float = 1.0  # largest sample weight
     bounded: bool = False  # whether the loss keeps every gradient within [-1, 1] for any labels
     exact: ExactReleases | None = None
+    store: Callable[[int], None] | None = None  # asks the passive parties to store this many trees
 
 
 @dataclass(frozen=True)
