@@ -13,9 +13,10 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
+from veilboost.boost import rows
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
-from veilboost.boost.rows import ASSIGNMENTS_AT_ONCE, Assignments, RowGroups
+from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
@@ -376,7 +377,7 @@ class LastSplit:
     @property
     def is_short(self) -> bool:
         """Whether one message holds the assignments of all rows."""
-        return all(groups.size <= ASSIGNMENTS_AT_ONCE for groups in self._groups)
+        return all(groups.size <= rows.ASSIGNMENTS_AT_ONCE for groups in self._groups)
 
     def packed(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
         """The assignments at this owner's nodes, for both kinds of rows, if they are short."""
