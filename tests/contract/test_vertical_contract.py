@@ -14,8 +14,10 @@ pytestmark = pytest.mark.fast
 
 SETTINGS: dict[str, dict[str, Any]] = {
     # Of two ways to encrypt, a run takes one; and only very many rows come in several messages.
-    "elxgb": {"unsent": {"LatticeRound", "LatticeRequest", "LatticeSums"}},
-    "plain": {"unsent": {"MoreGradients"}},
+    "elxgb": {"unsent": {"LatticeRound", "LatticeRequest", "LatticeSums"}, "exchanges_of_two": 1},
+    "plain": {"unsent": {"MoreGradients"}, "exchanges_of_two": 1},
+    "ldp": {"exchanges_of_two": 1},
+    "paillier": {"exchanges_of_two": 1},
     "lattice": {"unsent": {"LatticeMore"}},
     # Where the passive side asks back before it can score, a level takes one exchange more.
     "smm2": {"exchanges": 3},

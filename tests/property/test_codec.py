@@ -16,7 +16,18 @@ from hypothesis.extra import numpy as hnp
 
 from veilboost.errors import MalformedMessage, UnknownMessage, WireError
 from veilboost.types import Float64Array, Int32Array
-from veilboost.wire.message import ArraySpec, Catalogue, Done, Message, Reveals, decode, encode, frame_size
+from veilboost.wire.message import (
+    ArraySpec,
+    Catalogue,
+    Done,
+    Message,
+    Reveals,
+    decode,
+    decode_all,
+    encode,
+    frame_size,
+    join_frames,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -78,6 +89,20 @@ def test_any_change_of_length_is_refused(message, data):
         decode(frame[:cut], KNOWN)
     with pytest.raises(WireError):
         decode(frame + bytes(data.draw(st.integers(1, 40))), KNOWN)
+
+
+@given(st.lists(samples, min_size=1, max_size=4), st.data())
+def test_messages_that_are_sent_together_come_back_each_with_its_frame(messages, data):
+    frames = [encode(message) for message in messages]
+    body = join_frames(frames)
+    found = decode_all(body, KNOWN)
+    assert [frame for _, frame in found] == frames
+    assert [encode(message) for message, _ in found] == frames
+    assert all(message.cube.flags.aligned for message, _ in found)
+    with pytest.raises(WireError):
+        decode_all(body + bytes(data.draw(st.integers(1, 40))), KNOWN)
+    with pytest.raises(WireError):
+        decode_all(body[: data.draw(st.integers(len(body) - len(frames[-1]) + 1, len(body) - 1))], KNOWN)
 
 
 @given(st.binary(max_size=300))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
+from veilboost.protocols.vertical.round_state import summed_ahead
 from veilboost.types import BoolArray, Float32Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done, Message
 
@@ -89,7 +90,7 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
     found: dict[int, ReplayedRound] = {}
     trees, current = 1, None
     before: list[MoreAssignments] = []
-    for message in view.with_peer(peer):
+    for message in _in_turn(view.with_peer(peer)):
         level = current.levels[-1] if current is not None and current.levels else None
         if isinstance(message, BeginTraining):
             trees = message.trees_per_round
@@ -98,7 +99,9 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
         elif isinstance(message, BeginRound):
             current = found[message.number] = _opened(message, view.rows, trees)
         elif isinstance(message, StatisticsRequest) and current is not None:
-            current.levels.append(_entered(_joined(before, message), current, view.rows))
+            level = _entered(_joined(before, message), current, view)
+            if len(level.request.build):  # otherwise no node of a request ahead had enough rows
+                current.levels.append(level)
             before = []
         elif isinstance(message, MoreAssignments):
             before.append(message)
@@ -109,6 +112,20 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
         elif level is not None and not isinstance(message, AssignmentsRequest | Done):
             level.messages.append(message)
     return [found[number] for number in sorted(found)]
+
+
+def _in_turn(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, with a request ahead after the answer to the split request that it was sent together with."""
+    splits, ahead = False, list[Message]()
+    for message in messages:
+        if splits and isinstance(message, StatisticsRequest):
+            ahead = [message]
+            continue
+        yield message
+        splits = isinstance(message, SplitRequest)
+        if isinstance(message, SplitAnswer):
+            yield from ahead
+            ahead = []
 
 
 def assignments_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Array, Int32Array]]:
@@ -161,9 +178,9 @@ def _joined(before: Sequence[MoreAssignments | SplitAnswer], last: _Assigning) -
     )
 
 
-def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> ReplayedLevel:
+def _entered(request: StatisticsRequest, current: ReplayedRound, view: View) -> ReplayedLevel:
     if not current.levels or request.depth == 0:
-        routed = np.setdiff1d(np.arange(rows, dtype=np.int32), current.fit).astype(np.int32)
+        routed = np.setdiff1d(np.arange(view.rows, dtype=np.int32), current.fit).astype(np.int32)
         return ReplayedLevel(request, RowGroups.root(current.fit, current.trees), RowGroups.root(routed, current.trees))
     above = current.levels[-1]
     split = request.split.astype(np.int64)
@@ -173,6 +190,8 @@ def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> R
     is_own = np.isin(split, own)
     fit = _children(above.fit.of(split), is_own, None if answer is None else answer.fit_left, request.fit_left)
     answered = None if answer is None else answer.routed_left
+    if request.ahead:
+        request = replace(request, build=summed_ahead(fit, request, view.config).astype(np.int32))
     return ReplayedLevel(request, fit, _children(above.routed.of(split), is_own, answered, request.routed_left))
 
 

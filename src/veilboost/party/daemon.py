@@ -42,7 +42,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.party.status import DAEMON_LOCK
 from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
-from veilboost.wire.message import Catalogue, Message, decode
+from veilboost.wire.message import Catalogue, Message, decode, decode_all
 from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, answer_requests, failure_body
 
 _LOG = logs.EventLogger(__name__)
@@ -196,9 +196,7 @@ class PartyHost:
         if peer.party == session.proposer:
             session.link = link
         try:
-            message = decode(packet.body, session.catalogue)
-            with self.metrics.exchange(peer.party, message):
-                return session.handle(peer, message, packet.body)
+            return session.handle(peer, decode_all(packet.body, session.catalogue))
         except BaseException as error:
             with contextlib.suppress(VeilBoostError):  # the disk may be the cause; the log has the error
                 session.note_error(str(error) if isinstance(error, VeilBoostError) else logs.reason(error))

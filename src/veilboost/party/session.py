@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from veilboost import __version__, logs
@@ -26,7 +26,7 @@ from veilboost.protocols.cost import TABLE_ROW, VALUE, PlannedJob
 from veilboost.protocols.memory import PROGRAM, free_memory, memory_of
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
-from veilboost.wire.message import Catalogue, Done, Message, encode
+from veilboost.wire.message import Catalogue, Done, Message, encode, join_frames
 from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
@@ -62,17 +62,26 @@ class Session(ABC):
         self._transcript = Transcript(self.settings.name)
         self._callers: list[Caller] = []
 
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        """Handle a request and return the frame of the answer. Both are recorded in the transcript."""
+    def handle(self, peer: PeerIdentity, requests: Sequence[tuple[Message, bytes]]) -> bytes:
+        """Handle the requests of a packet, given with their frames, and return the frames of the answers.
+
+        All are recorded in the transcript. If one is refused, so is the packet.
+        """
         self.last_request = time.monotonic()
-        reply = self._act(peer, message)
-        answer = reply if isinstance(reply, Message) else reply()  # this may wait for other parties
-        answer_frame = encode(answer)
-        self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        answers: list[Message] = []
+        for message, frame in requests:
+            if self.over:
+                raise UnexpectedMessage(f"{message.type_name()} came after the end of the session")
+            with self._metrics.exchange(peer.party, message):
+                reply = self._act(peer, message)
+                answers.append(reply if isinstance(reply, Message) else reply())  # this may wait for other parties
+            self._transcript.record("received", peer.party, message, len(frame), frame)
+        frames = [encode(answer) for answer in answers]
+        for answer, frame in zip(answers, frames, strict=True):
+            self._transcript.record("sent", peer.party, answer, len(frame), frame)
         if self.over:
             self.give_up()
-        return answer_frame
+        return join_frames(frames)
 
     def silence(self) -> float:
         """Seconds since the proposer was last there: in this moment if its link is open."""

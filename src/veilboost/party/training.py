@@ -63,6 +63,13 @@ class Keeper(Protocol):
         """The digests of the passive parties' checkpoints of the last tree that was kept."""
         ...
 
+    def store(self, trees: int) -> None:
+        """Ask the passive parties to store their shares of `trees` trees; `keep` reads their answers.
+
+        Sent together with the last splits of a round. `keep` asks itself for a round that ends before.
+        """
+        ...
+
     def keep(self, progress: Progress, records: SplitRecords) -> None: ...
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """Reconnect the peer whose loss `error` reports; `begin` starts the job again at peers that lost it."""
@@ -115,6 +122,7 @@ def train_active(
             1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
             objective.bounded,
             ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
+            None if keeper is None else keeper.store,
         )
     )
     features = side.begin_training(held_out, bin_weights)

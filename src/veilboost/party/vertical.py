@@ -68,7 +68,7 @@ from veilboost.party.training import PassiveSession, Resumed, TrainingJob, make_
 from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.messages import ResumeTraining
 from veilboost.types import BoolArray, Column, PartyName
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
 
@@ -267,12 +267,16 @@ class _Keeper:
         self._resumed = resumed
         self._trees = 0 if resumed is None or resumed.progress is None else len(resumed.progress.trees)
         self.digests: Mapping[PartyName, str] = {} if resumed is None else resumed.digests
+        self._stored: Mapping[PartyName, Pending] | None = None  # answers of a checkpoint that was asked for
 
     def resumed(self) -> Resumed | None:
         return self._resumed
 
+    def store(self, trees: int) -> None:
+        self._stored = self._peers.send(dict.fromkeys(self._peers.names, Checkpoint(trees)))
+
     def keep(self, progress: Progress, records: SplitRecords) -> None:
-        job = self._job
+        job, trees = self._job, len(progress.trees)
         skeleton = Skeleton(
             protocol=job.protocol,
             objective=job.training.objective,
@@ -284,8 +288,9 @@ class _Keeper:
             config=job.training,
         )
         # This party's checkpoint comes last: a job resumes from it, and every other party must have all of its trees.
-        trees, names = len(progress.trees), self._peers.names
-        stored = self._peers.ask(dict.fromkeys(names, Checkpoint(trees)), CheckpointStored)
+        if self._stored is None:
+            self.store(trees)
+        stored, self._stored = self._peers.collect(self._stored or {}, CheckpointStored), None
         digests = {name: answer.digest for name, answer in stored.items()}
         share = make_share(job.driver, self._columns, records, skeleton)
         with keeping("a checkpoint cannot be written"):
@@ -296,6 +301,7 @@ class _Keeper:
         """A restarted party does not know the session: propose the job to it again."""
         if not isinstance(error, StaleSession):
             return False
+        self._stored = None
         proposal = Propose(self._job.text(), dry_run=False, resume=True)
         accepted: dict[PartyName, Accepted] = {}
         for name in self._peers.names:

@@ -96,6 +96,8 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         own_work = _for_all(cost, each)
         here = _cost(costs.here, own_work) + _cost(costs.once_here, own_work)
     rounds = _cost(costs.rounds, units_of(cost, job))
+    if cost.asks_ahead and len(job.passive) > 1:
+        rounds += job.trees * (job.depth - 1)
     message = min(_cost(costs.largest, units_of(cost, replace(job, trees=1))), cost.most_bytes(job.rows))
     memory = memory_of(protocol, job, message)
     return Prediction(

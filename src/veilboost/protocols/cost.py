@@ -88,6 +88,9 @@ class Cost:
     units in `for_each` separately for every passive party, and those in `for_most` once, for the passive party that
     needs most.
 
+    `asks_ahead`: a split and the next level's statistics take one exchange with one passive party, as in calibration,
+    and two with several.
+
     Calibration measures the cost of a unit in small runs. The smallest has `scale` rows (None: as many as run in a
     moment), the largest `reach` times as many. Rows beyond the processor's caches cost more than rows within, so cheap
     protocols need a large `reach`. `options` allow such runs on little data; they do not change the cost of a unit.
@@ -107,6 +110,7 @@ class Cost:
     steps: tuple[str, ...] = ("start", "trees", "levels")  # determine the number of round trips
     tree_units: Callable[[PlannedJob, int, Shape, bool], Units] = lambda job, columns, shape, first: {}
     job_units: Callable[[PlannedJob], Units] = lambda job: {}
+    asks_ahead: bool = False
     for_each: tuple[str, ...] = ()
     for_most: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -169,6 +170,7 @@ def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kin
     waiting: dict[PartyName, float] = {}
     level: dict[PartyName, int] = {}
     at: dict[PartyName, str] = {}
+    unanswered: defaultdict[PartyName, deque[str]] = defaultdict(deque)  # several, if requests were sent together
     requested: dict[PartyName, float] = {}
     every = list(entries)
     leveled = any(kind(entry.message) in {"round", "level"} for entry in every)
@@ -181,9 +183,10 @@ def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kin
         if entry.direction == asks:
             current = _step(entry, kind(entry.message), level, at.get(entry.peer), leveled)
             at[entry.peer] = current
+            unanswered[entry.peer].append(current)
             requested[entry.peer] = entry.when
         else:
-            current = at.get(entry.peer, current)
+            current = unanswered[entry.peer].popleft() if unanswered[entry.peer] else at.get(entry.peer, current)
             if entry.peer in requested and asks == "sent":
                 waiting[entry.peer] = waiting.get(entry.peer, 0.0) + max(entry.when - requested.pop(entry.peer), 0.0)
         step = found.setdefault(current, Step(current))

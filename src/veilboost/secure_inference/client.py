@@ -31,7 +31,7 @@ from veilboost.secure_inference.messages import EncryptedNodes
 from veilboost.secure_inference.roles import ServiceUser, encrypt_share
 from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
-from veilboost.wire.channel import Peers, Pending
+from veilboost.wire.channel import Channel, Peers, Pending
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Link
 from veilboost.wire.transcript import Transcript
@@ -39,7 +39,7 @@ from veilboost.wire.transcript import Transcript
 CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
 
 
-class ServiceChannel:
+class ServiceChannel(Channel):
     """A channel to one daemon. Every request opens a new session, so neither end keeps state."""
 
     def __init__(

@@ -7,7 +7,7 @@ The type is the message's name and the dtypes of its arrays; the scalars are a J
 the sizes are the shapes of all arrays, end to end, as u64. Numbers are little-endian.
 
 Buffers start at multiples of 16 bytes, so that arrays are views of the frame: decoding does not copy. Decoding is
-strict, and nothing is ever unpickled.
+strict, and nothing is ever unpickled. Messages that are sent together are frames at multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import math
 import mmap
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, cast, get_args, get_origin, get_type_hints
@@ -100,6 +100,7 @@ def own_pages(size: int) -> UInt8Array:
 MAGIC = b"VBST"
 VERSION = 2
 MAX_SCALARS = 1 << 20  # bytes of JSON; long values are arrays
+MOST_TOGETHER = 32  # messages in one packet
 _PREFIX = struct.Struct("<4sHHII")
 _ALIGN = 16
 _GAPS = [bytes(size) for size in range(_ALIGN)]
@@ -155,19 +156,47 @@ def frame_size(message: Message) -> int:
     return size
 
 
+def join_frames(frames: Sequence[bytes]) -> bytes:
+    """The frames of messages that are sent together."""
+    if len(frames) == 1:
+        return frames[0]
+    return b"".join(part for frame in frames[:-1] for part in (frame, _GAPS[-len(frame) % _ALIGN])) + frames[-1]
+
+
 def decode(frame: bytes, catalogue: Catalogue) -> Message:
     """Decode a frame. Raises a coded error unless type, fields, dtypes, shapes and length are all valid."""
-    if len(frame) < _ALIGN:
+    message, end = _decode_at(0, frame, catalogue)
+    if end != len(frame):
+        raise MalformedMessage(f"{message.type_name()} has bytes after its last field")
+    return message
+
+
+def decode_all(frames: bytes, catalogue: Catalogue) -> list[tuple[Message, bytes]]:
+    """Decode messages that were sent together, as strictly; return each with its frame."""
+    found: list[tuple[Message, bytes]] = []
+    start, end = 0, -1
+    while end != len(frames):
+        if len(found) == MOST_TOGETHER:
+            raise MalformedMessage(f"more than {MOST_TOGETHER} messages were sent together")
+        message, end = _decode_at(start, frames, catalogue)
+        found.append((message, frames[start:end]))
+        start = end + -end % _ALIGN
+    return found
+
+
+def _decode_at(start: int, frame: bytes, catalogue: Catalogue) -> tuple[Message, int]:
+    """Decode the frame that begins at `start`; return where it ends, too."""
+    if len(frame) < start + _ALIGN:
         raise MalformedMessage("a frame is shorter than its prefix")
-    magic, version, type_size, scalar_size, size_count = _PREFIX.unpack_from(frame)
+    magic, version, type_size, scalar_size, size_count = _PREFIX.unpack_from(frame, start)
     if magic != MAGIC or version != VERSION:
         raise MalformedMessage(f"a frame is not VeilBoost wire format version {VERSION}")
-    scalars_at = _ALIGN + type_size
+    scalars_at = start + _ALIGN + type_size
     sizes_at = scalars_at + scalar_size
     offset = sizes_at + 8 * size_count
     if scalar_size > MAX_SCALARS or offset > len(frame):
         raise MalformedMessage("a frame's header is longer than the frame or than allowed")
-    plan = catalogue.plan(frame[_ALIGN:scalars_at])
+    plan = catalogue.plan(frame[start + _ALIGN : scalars_at])
     if size_count != plan.sizes.size // 8:
         raise MalformedMessage(f"{plan.name} has the wrong number of sizes")
     values = _read_scalars(plan, frame[scalars_at:sizes_at])
@@ -186,12 +215,10 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
         except (ValueError, OverflowError) as error:  # no elements, but a dimension too long for any array
             raise MalformedMessage(f"{plan.name}.{item.name} has an invalid shape") from error
         offset += size
-    if offset != len(frame):
-        raise MalformedMessage(f"{plan.name} has bytes after its last field")
     # A frozen dataclass sets its fields one by one through object.__setattr__; here all are known at once.
     message = object.__new__(plan.cls)
     message.__dict__.update(values)
-    return message
+    return message, offset
 
 
 @dataclass(frozen=True)

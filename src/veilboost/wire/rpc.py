@@ -6,9 +6,10 @@ A request and its answer carry the same session and number. The digest is that o
 and distinguishes a repeated request from a different one with the same number. It comes last, so that both parties
 compute it while the body is in transit.
 
-The driving party numbers its requests and sends one at a time to each peer. When a link breaks, it opens the link again
-and repeats the request, until the deadline. The answering party recognises a repeated request by its number and digest
-and returns its earlier answer, so that no work is done and no randomness is drawn twice.
+The body holds one message, or several that are handled in order. The driving party numbers its packets and sends one at
+a time to each peer. When a link breaks, it opens the link again and repeats the packet, until the deadline. The
+answering party recognises a repeated packet by its number and digest and returns its earlier answer, so that no work is
+done and no randomness is drawn twice.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import hashlib
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Protocol
 
 from veilboost import errors
@@ -39,7 +41,7 @@ from veilboost.errors import (
 )
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
-from veilboost.wire.message import Catalogue, Message, decode, encode
+from veilboost.wire.message import Catalogue, Message, decode_all, encode, join_frames
 from veilboost.wire.transcript import Direction, Transcript
 
 MAGIC = b"VBPK"
@@ -216,6 +218,34 @@ class Clock(Protocol):
 Waiting = Callable[[PartyName, str], None]  # called with the peer that the caller waits for, and the reason
 
 
+class Together:
+    """Requests in one packet, and their answers."""
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._count = 0
+        self._answers: dict[int, Message] = {}
+        self.wait: Callable[[], Sequence[Message]] | None = None  # for the packet's answer, until it was read
+
+    def add(self, frame: bytes) -> Pending:
+        self._frames.append(frame)
+        self._count += 1
+        return partial(self._answer, self._count - 1)
+
+    def body(self) -> bytes:
+        """The body of the packet. The frames are not kept."""
+        frames, self._frames = self._frames, []
+        return join_frames(frames)
+
+    def _answer(self, number: int) -> Message:
+        if self.wait is not None:
+            found = self.wait()
+            if len(found) != self._count:
+                raise UnexpectedMessage(f"{self._count} requests were sent together and {len(found)} answered")
+            self._answers, self.wait = dict(enumerate(found)), None
+        return self._answers.pop(number)
+
+
 class Caller:
     """The driving party's channel to one peer within one session."""
 
@@ -246,17 +276,24 @@ class Caller:
         self._clock = clock
         self._waiting = waiting
         self._number = first_number - 1
+        self._held = Together()
         self._link: Link | None = None
         self._idle_timeout = None if idle_timeout is None else IdleTimeout(idle_timeout, self._hang_up)
 
     def send(self, message: Message) -> Pending:
+        pending, together, self._held = self.hold(message), self._held, Together()
         self._number += 1
-        frame = encode(message)
-        packet = Packet(Kind.REQUEST, self._session, self._number, frame)
-        self._transcript.record("sent", self.peer, message, len(frame), frame)
+        packet = Packet(Kind.REQUEST, self._session, self._number, together.body())
         until = self._clock.monotonic() + self._deadline
         sent = self._try_send(packet)
-        return lambda: self._wait(packet, sent, until)
+        together.wait = lambda: self._wait(packet, sent, until)
+        return pending
+
+    def hold(self, message: Message) -> Pending:
+        """Send a message in one packet with the next one."""
+        frame = encode(message)
+        self._transcript.record("sent", self.peer, message, len(frame), frame)
+        return self._held.add(frame)
 
     @property
     def connected(self) -> bool:
@@ -302,7 +339,7 @@ class Caller:
                 "raise request_seconds under [limits] if its work takes longer, and continue with --resume",
             )
 
-    def _wait(self, packet: Packet, sent: bool, until: float) -> Message:
+    def _wait(self, packet: Packet, sent: bool, until: float) -> Sequence[Message]:
         pause, why = FIRST_PAUSE, "the connection is being made"
         latest = until + (0.0 if self._idle_timeout is None else self._idle_timeout.seconds)
         while True:
@@ -353,7 +390,7 @@ class Caller:
         self._clock.sleep(min(pause, max(until - self._clock.monotonic(), 0.0)))
         return min(2 * pause, LONGEST_PAUSE)
 
-    def _read(self, request: Packet, answer: Packet) -> Message:
+    def _read(self, request: Packet, answer: Packet) -> Sequence[Message]:
         failed = answer.kind is Kind.FAILURE
         unread = failed and answer.session == NO_SESSION
         if not unread and (answer.session != request.session or answer.number != request.number):
@@ -362,9 +399,10 @@ class Caller:
             raise failure_from(self.peer, answer.body)
         if answer.kind is not Kind.ANSWER:
             raise UnexpectedMessage(f"{self.peer} sent a request where an answer was expected")
-        message = decode(answer.body, self._catalogue)
-        self._transcript.record("received", self.peer, message, len(answer.body), answer.body)
-        return message
+        found = decode_all(answer.body, self._catalogue)
+        for message, frame in found:
+            self._transcript.record("received", self.peer, message, len(frame), frame)
+        return [message for message, _ in found]
 
 
 def _is_of_earlier(answer: Packet, request: Packet) -> bool:

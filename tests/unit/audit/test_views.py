@@ -21,7 +21,13 @@ from veilboost.party.simulation import simulate_training
 from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.messages import LatticeMore
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
-from veilboost.protocols.vertical.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
+from veilboost.protocols.vertical.messages import (
+    BeginRound,
+    ColumnsOffered,
+    SplitAnswer,
+    SplitRequest,
+    StatisticsRequest,
+)
 from veilboost.wire.message import Catalogue, Done, decode, encode
 from veilboost.wire.transcript import Transcript, read_frames
 
@@ -67,6 +73,24 @@ def test_both_ends_replay_the_same_rows(subsample: float) -> None:
             assert np.array_equal(level.fit.rows, same.fit.rows)
             assert np.array_equal(level.routed.rows, same.routed.rows)
             assert np.array_equal(level.build.counts, same.build.counts)
+
+
+def test_requests_that_were_sent_together_are_replayed_in_turn() -> None:
+    """Between processes the answer to a split request comes after the request for the next level's sums."""
+    views, _ = audited()
+    alone = rounds(views["p0"], "p1")
+    sent = list(views["p0"].messages)
+    for at, seen in enumerate(sent):
+        if isinstance(seen.message, StatisticsRequest) and seen.message.ahead:
+            assert isinstance(sent[at - 1].message, SplitAnswer)
+            sent[at - 1 : at + 1] = seen, sent[at - 1]
+    assert sent != list(views["p0"].messages)
+    together = rounds(dataclasses.replace(views["p0"], messages=tuple(sent)), "p1")
+    for one, other in zip(alone, together, strict=True):
+        for level, same in zip(one.levels, other.levels, strict=True):
+            assert np.array_equal(level.build.listed(), same.build.listed())
+            assert level.answer is same.answer
+            assert level.split_answer is same.split_answer
 
 
 def test_replayed_rows_give_the_sums_that_were_sent() -> None:

@@ -222,6 +222,9 @@ def test_a_job_goes_on_from_margins_that_were_kept():
             progress.margin = np.asarray(progress.margin)  # as a file gives it back
             kept.append(Resumed(progress, own, {}))
 
+        def store(self, trees):
+            pass
+
         def bring_back(self, error, begin):
             return False
 

@@ -20,15 +20,16 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.federation import LiveView
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.messages import Accepted, BeginAlignment, Checkpoint, Propose
-from veilboost.party.runs import RunFolder, read_exchanges
+from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.party.settings import load_party
 from veilboost.party.vertical import VerticalSession
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.wire.message import Done, Message
-from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer
+from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer, turns
 
 pytestmark = pytest.mark.fast
 KINDS = ("PlainRound", "StatisticsRequest", "SplitRequest", "Checkpoint")
+ROUNDS = (*KINDS, "PlainSums", "SplitAnswer", "CheckpointStored")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,8 @@ def test_a_federation_checks_trains_and_reports_what_was_sent(town: Town) -> Non
             counted["bytes_sent"] + counted["bytes_received"] for counted in (done.traffic or {}).values()
         )
         assert {(row["sender"], row["receiver"]) for row in rows} == {("bank", "shop"), ("shop", "bank")}
+        packets = turns([each for each in read_entries(done.run) if each.message in ROUNDS]) / 2
+        assert packets <= CONFIG.n_estimators * (CONFIG.max_depth + 1), "one exchange a level, and one for the leaves"
         assert json.dumps(done.to_dict())
         assert json.dumps(rows)
     finally:
@@ -92,13 +95,14 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
     lost: set[tuple[str, str]] = set()
     handle = VerticalSession.handle
 
-    def forgetful(session: VerticalSession, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        kind = session.settings.name, message.type_name()
-        if kind not in lost and session.began and message.type_name() in KINDS:
-            lost.add(kind)
-            raise StaleSession("it was started anew")
-        session.began = session.began or message.type_name() == "Checkpoint"
-        return handle(session, peer, message, frame)
+    def forgetful(session: VerticalSession, peer: PeerIdentity, requests: list[tuple[Message, bytes]]) -> bytes:
+        for message, _ in requests:
+            kind = session.settings.name, message.type_name()
+            if kind not in lost and session.began and message.type_name() in KINDS:
+                lost.add(kind)
+                raise StaleSession("it was started anew")
+            session.began = session.began or message.type_name() == "Checkpoint"
+        return handle(session, peer, requests)
 
     monkeypatch.setattr(VerticalSession, "handle", forgetful)
     monkeypatch.setattr(VerticalSession, "began", False, raising=False)

@@ -37,7 +37,7 @@ from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.vertical.messages import BeginTraining, StatisticsRequest
-from veilboost.wire.message import Catalogue, Done, decode, encode
+from veilboost.wire.message import Catalogue, Done, decode, decode_all, encode, join_frames
 from veilboost.wire.rpc import Kind, Packet
 
 pytestmark = pytest.mark.fast
@@ -108,9 +108,9 @@ class Asker:
     def __init__(self, host, peer, session=b"a" * 16):
         self.host, self.peer, self.session, self.number = host, peer, session, 0
 
-    def __call__(self, message, number=None):
+    def __call__(self, *messages, number=None):
         self.number = self.number + 1 if number is None else number
-        body = encode(message)
+        body = join_frames([encode(message) for message in messages])
         digest = hashlib.sha256(body).digest()
         return self.host.handle(self.peer, Packet(Kind.REQUEST, self.session, self.number, body, digest))
 
@@ -272,6 +272,25 @@ def test_the_driver_is_held_to_what_was_agreed(host, bank):
             assert ask(level(depth)).kind is Kind.ANSWER
         assert code_of(ask(level(agreed.max_depth))) == "VB-1403"
     assert code_of(ask(gradients(agreed.n_estimators))) == "VB-1403"
+
+
+def test_requests_of_one_packet_are_handled_in_order_and_recorded_each(host, bank):
+    agreed = protocol_named("plain").settled(read_job(job(trees=2)).training)
+    ask = aligned(host, bank)
+    assert ask(begin(agreed.to_dict())).kind is Kind.ANSWER
+    session = host._sessions[ask.session]
+    before = len(session._transcript.entries)
+    answer = ask(gradients(0), level(0))
+    found = [message.type_name() for message, _ in decode_all(answer.body, session.catalogue)]
+    assert found == ["Done", "PlainSums"]
+    recorded = [(entry.direction, entry.message) for entry in session._transcript.entries[before:]]
+    assert recorded == [
+        ("received", "PlainRound"), ("received", "StatisticsRequest"), ("sent", "Done"), ("sent", "PlainSums"),
+    ]  # fmt: skip
+    assert ask(gradients(0), level(0), number=ask.number) is answer, "a repeated packet is not handled again"
+    assert code_of(ask(level(1), level(1))) == "VB-1403", "one that is refused refuses the packet"
+    assert code_of(ask(*[level(2)] * 33)) == "VB-1401"
+    assert code_of(ask(Finish(completed=False), level(2))) == "VB-1403", "nothing follows the end"
 
 
 def test_what_the_job_fixes_cannot_be_sent_otherwise(host, bank):

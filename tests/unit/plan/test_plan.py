@@ -233,8 +233,16 @@ def test_parties_work_at_the_same_time_and_share_the_drivers_line() -> None:
     assert made.together == pytest.approx(made.seconds_here + each[0]["cells_p"] + each[1]["cells_p"])
     assert made.seconds_here == pytest.approx(each[0]["slots_p"] + each[1]["slots_p"])
     assert made.bytes_sent == pytest.approx(2 * each[0]["rows"])
-    assert made.seconds_network == pytest.approx(2 * 12 + made.bytes_sent / 1000)
+    assert made.seconds_network == pytest.approx(2 * made.rounds + made.bytes_sent / 1000)
     assert made.to_dict()["seconds_per_tree"] == pytest.approx(made.seconds / 3)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "ldp"])
+def test_a_level_takes_one_exchange_more_with_several_passive_parties(protocol: str) -> None:
+    costs = free(protocol, rounds={"start": 2.0, "trees": 1.0, "levels": 1.0})
+    for columns in ((3, 3), (3, 3, 3)):
+        job = PlannedJob(2000, columns, trees=2, depth=4, bins=16)
+        assert predict(protocol, job, costs).rounds == pytest.approx(measure(protocol, job).rounds, rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support import make_columns, make_labels, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.protocols.plain.spec import SPEC
 from veilboost.report.facts import course, kind_of
-from veilboost.wire.transcript import Entry
+from veilboost.wire.transcript import Direction, Entry
 
 pytestmark = pytest.mark.fast
 
@@ -34,6 +34,23 @@ def test_every_statistics_request_is_the_next_level() -> None:
     assert way.steps[2].bytes_sent == {"bank": 400, "shop": 40}
     assert way.steps[2].seconds == pytest.approx(12.0)
     assert way.waiting == {"shop": pytest.approx(10.0)}
+
+
+def test_answers_belong_to_their_own_requests_if_several_were_sent_together() -> None:
+    def entry(direction: Direction, message: str, size: int) -> Entry:
+        return Entry(0.0, direction, "shop", message, size)
+
+    together = [
+        entry("sent", "PlainRound", 1), entry("sent", "StatisticsRequest", 2),
+        entry("received", "Done", 10), entry("received", "PlainSums", 20),
+        entry("sent", "SplitRequest", 4), entry("sent", "StatisticsRequest", 8),
+        entry("received", "SplitAnswer", 40), entry("received", "PlainSums", 80),
+    ]  # fmt: skip
+    assert {step.name: step.bytes_sent for step in course("bank", together, KIND).steps} == {
+        "opening rounds": {"bank": 1, "shop": 10},
+        "level 0": {"bank": 2 + 4, "shop": 20 + 40},
+        "level 1": {"bank": 8, "shop": 80},
+    }
 
 
 def test_alignment_is_a_step_of_its_own() -> None:

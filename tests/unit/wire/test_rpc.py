@@ -21,9 +21,10 @@ from veilboost.errors import (
 )
 from veilboost.infer.messages import BeginPrediction
 from veilboost.wire import transcript
-from veilboost.wire.message import Catalogue, Done, encode
+from veilboost.wire.channel import MemoryChannel, Peers
+from veilboost.wire.message import Catalogue, Done, decode_all, encode, join_frames
 from veilboost.wire.rpc import Caller, IdleTimeout, Kind, Packet, answer_requests, failure_body
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Transcript, turns
 
 pytestmark = pytest.mark.fast
 SESSION = b"s" * 16
@@ -81,6 +82,62 @@ def test_a_request_is_answered_and_both_are_recorded():
     channel = Caller("shop", lambda left: link, SESSION, Catalogue([Done]), transcript, 30.0, ManualClock())
     assert isinstance(channel.send(BeginPrediction(3))(), Done)
     assert [(e.direction, e.message) for e in transcript.entries] == [("sent", "BeginPrediction"), ("received", "Done")]
+
+
+def test_requests_that_are_held_are_sent_in_one_packet_with_the_next_one():
+    packets, transcript = [], Transcript("bank")
+
+    def both(packet):
+        packets.append(packet)
+        found = [message.rows for message, _ in decode_all(packet.body, Catalogue([BeginPrediction]))]
+        told = [encode(BeginPrediction(10 * rows)) for rows in found]
+        return Packet(Kind.ANSWER, packet.session, packet.number, join_frames(told))
+
+    link, catalogue = ScriptedLink(both), Catalogue([BeginPrediction])
+    channel = Caller("shop", lambda left: link, SESSION, catalogue, transcript, 30.0, ManualClock())
+    peers = Peers({"shop": channel})
+    held = peers.hold({"shop": BeginPrediction(1)}, BeginPrediction)
+    assert not packets
+    with pytest.raises(RuntimeError, match="not sent"):
+        held["shop"]()
+    assert peers.ask({"shop": BeginPrediction(2)}, BeginPrediction)["shop"].rows == 20
+    assert peers.collect(held, BeginPrediction)["shop"].rows == 10
+    assert (len(packets), peers.rounds) == (1, 1)
+    assert [entry.direction for entry in transcript.entries] == ["sent", "sent", "received", "received"]
+    assert turns(transcript.entries) == 2
+    peers.hold({"shop": BeginPrediction(3)}, BeginPrediction)
+    peers.flush()
+    peers.flush()
+    assert (len(packets), peers.rounds) == (2, 2)
+
+
+def test_a_held_request_needs_its_own_answer_of_the_right_type():
+    link = ScriptedLink(lambda p: Packet(Kind.ANSWER, p.session, p.number, join_frames([encode(Done())] * 2)))
+    peers = Peers({"shop": caller(lambda left: link, ManualClock())})
+    peers.hold({"shop": BeginPrediction(1)}, BeginPrediction)
+    with pytest.raises(UnexpectedMessage, match="answered Done where BeginPrediction"):
+        peers.ask({"shop": Done()}, Done)
+    with pytest.raises(UnexpectedMessage, match="1 requests were sent together and 2 answered"):
+        peers.ask({"shop": Done()}, Done)
+
+
+def test_what_is_held_is_dropped_with_the_round_that_failed():
+    def refuses(packet):
+        raise PeerUnreachable("gone")
+
+    class Refusing(MemoryChannel):
+        def send(self, message):
+            raise PeerUnreachable("gone")
+
+    seen, catalogue = [], Catalogue([Done])
+    well = MemoryChannel(lambda m: seen.append(m) or Done(), catalogue, Transcript("bank"), Transcript("shop"))
+    bad = Refusing(refuses, catalogue, Transcript("bank"), Transcript("telecom"))
+    peers = Peers({"telecom": bad, "shop": well})
+    peers.hold({"shop": BeginPrediction(1), "telecom": BeginPrediction(1)}, Done)
+    with pytest.raises(PeerUnreachable):
+        peers.ask({"telecom": Done(), "shop": Done()}, Done)
+    peers.ask({"shop": Done()}, Done)
+    assert [message.type_name() for message in seen] == ["Done"]
 
 
 def test_a_broken_link_is_opened_again_and_the_request_repeated_with_its_number():

@@ -42,6 +42,7 @@ def elxgb_active(context: roles.ActiveContext) -> VerticalActive:
     hens = _HENS[options.backend](context)
     # A party that missed the level above has no sums to derive siblings from.
     hens.derives_siblings = hens.derives_siblings and not options.clock
+    hens.asks_ahead = hens.asks_ahead and not options.clock
     leaves = NoisyLeaves(context) if private else None
     return VerticalActive(context, hens, leaves=leaves, later=DpnsCipher(context))
 
@@ -58,6 +59,7 @@ class DpnsCipher(roles.StatisticsCipher):
         super().__init__(context)
         self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = ElxgbOptions.from_dict(self.config.options)
+        self.asks_ahead = not self._options.clock
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
 
     def shown(self, start: Round) -> Round:
@@ -149,20 +151,25 @@ class ClockedPeers(Peers):
             if name in self._last:
                 self._last.pop(name).result()  # raises the error of a late answer
         pending: dict[PartyName, Pending] = dict(self._peers.send(direct))
+        if len(direct) < len(messages):
+            self._peers.rounds += 1
         for name, request in messages.items():
             if name not in direct:
                 self._last[name] = self._workers[name].submit(self._ask, name, request)
                 pending[name] = self._last[name].result
         return pending
 
+    def hold(self, messages: Mapping[PartyName, Message], kind: type[Answer]) -> Mapping[PartyName, Pending]:
+        """Send these at once: the clock of a level must not include the work of the requests before it."""
+        return {name: lambda found=found: found for name, found in self.ask(messages, kind).items()}
+
     def _ask(self, name: PartyName, request: Message) -> Message:
-        return self._peers.send({name: request})[name]()
+        return self._peers.request(name, request)()
 
     def collect(self, pending: Mapping[PartyName, Pending], kind: type[Answer]) -> dict[PartyName, Answer]:
         running = {name: self._last[name] for name in pending if name in self._last}
         if not running:
             return self._peers.collect(pending, kind)
-        self._peers.rounds += 1
         wait(running.values(), return_when=FIRST_COMPLETED)  # "start the clock after collecting the first"
         wait(running.values(), timeout=self._seconds)
         late = [name for name, future in running.items() if not future.done()]

@@ -71,7 +71,7 @@ class FederBoostCipher(roles.StatisticsCipher):
         self, current: roles.ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
     ) -> Mapping[PartyName, tuple[Assignments, Assignments]]:
         won = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
-        self.context.peers.ask(won, Done)
+        self.context.peers.hold(won, Done)  # nothing here waits for the owners
         assignments: dict[PartyName, tuple[Assignments, Assignments]] = {}
         for name, request in requests.items():
             block, positions = self._blocks[name], request.position.astype(np.int64)

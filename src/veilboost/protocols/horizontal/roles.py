@@ -167,7 +167,7 @@ def ask_reachable(
     answers: dict[PartyName, Any] = {}
     for name, message in messages.items():
         try:
-            pending.update(peers.send({name: message}))
+            pending[name] = peers.request(name, message)
         except LOST as error:
             dropped[name] = str(error)
     peers.rounds += 1

@@ -56,6 +56,7 @@ SPEC = spec.ProtocolSpec(
         answered=ASSIGNMENTS,
         scale=20_000,
         reach=60,
+        asks_ahead=True,
     ),
     memory=memory,
     relative_cost=1.2,

@@ -21,7 +21,7 @@ from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8A
 class PaillierCipher(roles.StatisticsCipher):
     """Owns the key, which is used for one run. A second encryption of a value reveals no more than the first."""
 
-    shuffled = checks_totals = True
+    shuffled = checks_totals = asks_ahead = True
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)

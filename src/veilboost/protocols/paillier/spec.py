@@ -69,6 +69,7 @@ COST = Cost(
     once_there=("start",),
     tree_units=tree_units,
     job_units=job_units,
+    asks_ahead=True,
     for_each=("packages",),
 )
 

@@ -13,6 +13,8 @@ from veilboost.wire.message import Done
 class PlainCipher(roles.StatisticsCipher):
     """Sends the gradients once per round and reads the returned sums."""
 
+    asks_ahead = True
+
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         self._pieces = pieces_of(current.start.gradients, ROWS_AT_ONCE)
         first = next(self._pieces)
@@ -20,7 +22,8 @@ class PlainCipher(roles.StatisticsCipher):
 
     def opened(self, current: roles.ActiveRound) -> None:
         for piece in self._pieces:
-            self.context.peers.ask(dict.fromkeys(self.context.peers.names, MoreGradients(piece)), Done)
+            self.context.peers.flush()
+            self.context.peers.hold(dict.fromkeys(self.context.peers.names, MoreGradients(piece)), Done)
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         answers = self.context.peers.collect(waiting, PlainSums)

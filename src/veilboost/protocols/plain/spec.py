@@ -36,7 +36,7 @@ SPEC = spec.ProtocolSpec(
     messages=(*LIFECYCLE, PlainRound, MoreGradients, StatisticsRequest, PlainSums),
     roles={"active": active_by(PlainCipher), "passive": passive_by(PlainPassiveCipher)},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
-    cost=Cost(scale=20_000, reach=60),
+    cost=Cost(scale=20_000, reach=60, asks_ahead=True),
     relative_cost=1,
     evidence=(spec.LABELS_BY_NODES, spec.OWN_FEATURES, spec.FEATURES_BY_SUMS),
 )

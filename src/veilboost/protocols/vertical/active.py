@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise, zip_longest
 
 import numpy as np
 
+from veilboost.boost import rows
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
 from veilboost.boost.rows import Assignments, RowGroups
@@ -20,6 +22,7 @@ from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.share import SplitRecords
 from veilboost.protocols.vertical import messages, roles
+from veilboost.protocols.vertical.round_state import summed_ahead
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done
 
@@ -47,6 +50,7 @@ class VerticalActive(SplitFinder):
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known
+        self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
         self._split_requests: dict[PartyName, messages.SplitRequest] = {}
         self._rules = roles.RuleBook()
 
@@ -119,9 +123,11 @@ class VerticalActive(SplitFinder):
             self.context.exact.before_round(
                 self.config, start.number, self.context.rows, block.layout.slots, self.context.trees_per_round
             )
-        self.context.peers.ask(opening, Done)
+        self.context.peers.flush()  # of a round that no request followed
+        self.context.peers.hold(opening, Done)
         self.cipher.opened(self._current)
         self._last_split: LastSplit | None = None
+        self._ahead = None
 
     def end_round(self) -> None:
         self.leaves.end_round()
@@ -132,29 +138,38 @@ class VerticalActive(SplitFinder):
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
         current, own = self._current, self.context.party
-        split, assignments = self._send_assignments(level.depth)
-        build = level.build.astype(np.int32)
-        waiting = self.cipher.ask(
-            current,
-            level,
-            {
-                name: messages.StatisticsRequest(level.depth, split, *assignments[name], build)
-                for name in self.context.peers.names
-            },
-        )
+        asked, ahead, self._ahead = level, self._ahead, None
+        if ahead is None:
+            split, assignments = self._send_assignments(level.depth)
+            build = level.build.astype(np.int32)
+            waiting = self.cipher.ask(
+                current,
+                level,
+                {
+                    name: messages.StatisticsRequest(level.depth, split, *assignments[name], build)
+                    for name in self.context.peers.names
+                },
+            )
+        else:
+            summed, waiting = summed_ahead(level.fit, ahead.request, self.config), ahead.waiting
+            asked = replace(level, open=summed, build=summed)
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums, totals = self._sums[own].complete(level, built), level.totals[level.open]
         offers = {own: self.selector.score(current, sums, current.block.layout, totals, False)}
-        self._known = {}
-        for name, found in self.cipher.read(current, level, waiting).items():
+        self._known = {own: sums}
+        for name, found in self.cipher.read(current, asked, waiting).items():
             if isinstance(found, Candidates):
                 offers[name] = found
+                if len(asked.open) > len(level.open):
+                    at = asked.open.searchsorted(level.open)
+                    offers[name] = Candidates(found.best_handle[at], found.best_gain[at])
                 continue
             layout = current.layouts[name]
+            built = found if len(asked.build) == len(level.build) else found[asked.build.searchsorted(level.build)]
             if self.cipher.checks_totals:
-                _check_totals(name, found, layout, level.totals[level.build])
-            self._known[name] = self._sums[name].complete(level, found)
+                _check_totals(name, built, layout, level.totals[level.build])
+            self._known[name] = self._sums[name].complete(level, built)
             offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
         nothing = Candidates.none(len(level.open))  # of a party that answers too late, if a protocol has a clock
         return [offers.get(name, nothing) for name in self.context.order]
@@ -171,11 +186,21 @@ class VerticalActive(SplitFinder):
             if owner != self._owner and owner in winners
         }
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
-        routed = self.cipher.route(self._current, level, self._split_requests)
-        pending = self.context.peers.send(self._split_requests) if routed is None else None
+        routed, pending = self.cipher.route(self._current, level, self._split_requests), None
+        children = self._children_ahead(level, offers, choices, last)
+        store = self.context.store if level.depth + 1 == self.config.max_depth else None
+        if len(children) or (store is not None and routed is None):
+            pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
+        elif routed is None:
+            pending = self.context.peers.send(self._split_requests)
         mine = np.flatnonzero(choices.owner == self._owner)
         if len(mine):
             last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
+        if len(children):
+            self._ahead = self._ask_ahead(level, last, children)
+        if store is not None:
+            store((self._current.start.number + 1) * self.context.trees_per_round)
+            self.context.peers.flush()  # for what no checkpoint was sent with
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
                 last.assignments[names.index(name)] = self._receive(level.depth, last, name, answer)
@@ -191,20 +216,65 @@ class VerticalActive(SplitFinder):
         for name, request in self._split_requests.items():
             if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
-            found, layout = left[choices.owner == self.context.order.index(name)], self._current.layouts[name]
-            nodes, starts = level.open.searchsorted(request.position), request.starts
-            if len(request.handles) > len(nodes):  # ties: one of them was taken
-                times = starts[1:] - starts[:-1]
-                nodes, found = nodes.repeat(times), found.repeat(times, axis=0)
-            sets: list[Int32Array] = []
-            if layout.has_sets:
-                sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
-            reported, bins = left_sums(self._known[name], layout, nodes, request.handles, sets)
+            found = left[choices.owner == self.context.order.index(name)]
+            found = found.repeat(np.diff(request.starts), axis=0)  # ties: one of them was taken
+            reported, bins = self._left_sums(level, name, request)
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
-            if not np.logical_or.reduceat(fits, starts[:-1]).all():
+            if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums with which its split was chosen"
                 )
+
+    def _left_sums(
+        self, level: Level, name: PartyName, request: messages.SplitRequest
+    ) -> tuple[Int64Array, Int64Array]:
+        """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
+        layout, sets = self._current.layouts[name], list[Int32Array]()
+        nodes = level.open.searchsorted(request.position).repeat(np.diff(request.starts))
+        if layout.has_sets:
+            sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
+        return left_sums(self._known[name], layout, nodes, request.handles, sets)
+
+    def _children_ahead(
+        self, level: Level, offers: Sequence[Candidates], choices: Choices, last: LastSplit
+    ) -> Int32Array:
+        """The children that the next level may sum, if they can be requested together with the splits; else none.
+
+        Two passive parties do not know each other's splits, and only whole assignments can be sent with a request.
+        """
+        children = np.arange(2 * len(choices.position), dtype=np.int32)
+        if (
+            not (self.cipher.asks_ahead and self._split_requests and last.is_short)
+            or len(self.context.peers.names) > 1
+            or level.depth + 1 == self.config.max_depth
+        ):
+            return children[:0]
+        if len(self._known) < len(self.context.order):  # only gains are known
+            return children
+        enough = np.empty((len(choices.position), 2), dtype=np.bool_)
+        for owner, name in enumerate(self.context.order):
+            own = choices.owner == owner
+            if own.any():
+                request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
+                left, parent = self._left_sums(level, name, request)[0][:, 1], level.totals[request.position, 1]
+                hessians = np.stack((left, parent.repeat(np.diff(request.starts)) - left), axis=1)
+                above = hessians * self._current.start.scale.h_unit >= 2 * self.config.min_child_weight
+                enough[own] = np.logical_or.reduceat(above, request.starts[:-1])
+        if self.cipher.derives_siblings:  # one child is summed for both
+            enough |= enough[:, ::-1]
+        return children[enough.ravel()]
+
+    def _ask_ahead(self, level: Level, last: LastSplit, children: Int32Array) -> Ahead:
+        """Request statistics of the next level together with the splits that were held."""
+        request = messages.StatisticsRequest(
+            level.depth + 1,
+            last.choices.position.astype(np.int32),
+            *last.packed(self._owner),
+            children,
+            ahead=True,
+            smaller=self.cipher.derives_siblings,
+        )
+        return Ahead(request, self.cipher.ask(self._current, level, dict.fromkeys(self._split_requests, request)))
 
     def _send_assignments(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
         """Send every party the assignments of the level above; the last piece is sent with the level's request."""
@@ -275,6 +345,14 @@ class VerticalActive(SplitFinder):
         )
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A request for statistics that was sent together with the splits of the level above, and its answer."""
+
+    request: messages.StatisticsRequest
+    waiting: roles.Waiting
+
+
 class LastSplit:
     """The assignments of the rows of the nodes just split, as far as their owners have sent them."""
 
@@ -294,6 +372,21 @@ class LastSplit:
         fit, routed = (
             groups.merged([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
             for kind, groups in enumerate(self._groups)
+        )
+        return fit, routed
+
+    @property
+    def is_short(self) -> bool:
+        """Whether one message holds the assignments of all rows."""
+        return all(groups.size <= rows.ASSIGNMENTS_AT_ONCE for groups in self._groups)
+
+    def packed(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
+        """The assignments at this owner's nodes, for both kinds of rows, if they are short."""
+        if owner not in self.assignments:
+            return _NO_BITS, _NO_BITS
+        fit, routed = (
+            next(groups.packed_pieces(known))
+            for groups, known in zip(self.rows_of(owner), self.assignments[owner], strict=True)
         )
         return fit, routed
 

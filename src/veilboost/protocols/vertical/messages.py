@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
@@ -87,6 +87,10 @@ class StatisticsRequest(Message):
 
     `split` are the positions in the level above that were split. The bits cover, in this order, the rows of the nodes
     that the receiver did not split itself, except those that `MoreAssignments` sent before.
+
+    A request that is `ahead` comes together with the receiver's `SplitRequest`, before the sender knows the children of
+    its nodes. Then `build` lists all nodes that may have to be summed, and the receiver chooses by their rows (see
+    `round_state.summed_ahead`). `smaller`: of two siblings it sums the one with fewer rows.
     """
 
     reveals = (SHARED_NODES, Reveals("which of two children has fewer rows", "passive"))
@@ -95,6 +99,8 @@ class StatisticsRequest(Message):
     fit_left: Bits
     routed_left: Bits
     build: Ints
+    ahead: bool = field(default=False, kw_only=True)
+    smaller: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import START
 from veilboost.protocols.vertical import messages
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
-from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, within
+from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, summed_ahead, within
 from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
@@ -212,6 +212,13 @@ class VerticalPassive:
             raise MalformedMessage("there is no node to sum")
         if not within(build, 0, fit.nodes) or not increasing(build):
             raise MalformedMessage("a node to sum is not in the level, is named twice, or is out of order")
+        if message.ahead:
+            if not state.split_here:
+                raise UnexpectedMessage("a request ahead needs a split in the same level")
+            build = summed_ahead(fit, message, job.config)
+            if not len(build):
+                return Done()
+            message = replace(message, build=build.astype(np.int32))
         if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         entered = self._round = state.at_level(message.depth, fit, routed)

@@ -50,6 +50,7 @@ class ActiveContext:
     largest_weight: float = 1.0  # largest sample weight
     bounded: bool = False  # whether the loss keeps every gradient within [-1, 1] for any labels
     exact: ExactReleases | None = None
+    store: Callable[[int], None] | None = None  # asks the passive parties to store this many trees
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,13 @@ class StatisticsCipher(ABC):
 
     `derives_siblings`: the sums of a node give those of its sibling. `shuffled`: passive parties permute their columns
     in each round, so the active party names all tied handles. `checks_totals`: the returned bins of every column must
-    add up to the node's own sums.
+    add up to the node's own sums. `asks_ahead`: a level's request needs nothing of the rows of its nodes, so that it
+    can be sent together with the split request of the level above.
     """
 
     shuffled: bool = False
     checks_totals: bool = False
+    asks_ahead: bool = False
 
     def __init__(self, context: ActiveContext) -> None:
         self.context, self.config = context, context.config
@@ -126,7 +129,7 @@ class StatisticsCipher(ABC):
         return current, level
 
     def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
-        """Send a level's requests."""
+        """Send a level's requests. Those ahead come with the level above."""
         return self.context.peers.send(requests)
 
     @abstractmethod

@@ -13,7 +13,9 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, Splits
+from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
+from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.vertical.messages import MoreAssignments, SplitRequest, StatisticsRequest
@@ -115,6 +117,20 @@ class IncomingSplit:
             for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
         return fit, routed
+
+
+def summed_ahead(children: RowGroups, message: StatisticsRequest, config: TrainingConfig) -> Int64Array:
+    """The nodes that a request ahead asks for, which both parties compute when they know the rows of all nodes.
+
+    A node needs two rows to split, and `min_node_rows` rows, like its sibling, to be summed.
+    """
+    may_split = np.zeros(children.nodes, dtype=np.bool_)
+    may_split[message.build] = True
+    may_split &= (children.counts >= 2) & (rows_with_sibling(children, message.depth) >= config.min_node_rows)
+    if not message.smaller:
+        return may_split.nonzero()[0]
+    smaller = np.arange(0, children.nodes, 2) + (children.counts[1::2] < children.counts[0::2])  # as in `grower`
+    return smaller[may_split[smaller] | may_split[smaller ^ 1]]
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
