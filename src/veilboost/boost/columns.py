@@ -126,8 +126,8 @@ class ColumnBlock:
         block = ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
         if block.shared is None:
             return block
-        columns = np.ascontiguousarray(block.shared.bins[0].T)
-        return replace(block, shared=replace(block.shared, columns=columns))
+        by_column = np.ascontiguousarray(block.shared.bins[0].T)
+        return replace(block, shared=replace(block.shared, columns=by_column))
 
     @staticmethod
     def with_cuts(
@@ -299,7 +299,7 @@ class ColumnBlock:
             if self.kinds[feature] is not ColumnKind.NUMERIC:
                 left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
             else:
-                edges = bins.cuts[positions[k] if bins.per_node else 0][feature]
+                edges = bins.cuts[int(positions[k]) if bins.per_node else 0][feature]
                 threshold = edges[place] if place < len(edges) else ABOVE_ALL
             rules.append(Rule(feature, threshold, default_left, left_set))
         return rules

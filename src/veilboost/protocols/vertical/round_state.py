@@ -12,7 +12,7 @@ from operator import lt
 import numpy as np
 
 from veilboost.boost.bins import BinLayout
-from veilboost.boost.columns import ColumnBlock, Splits
+from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage
@@ -27,6 +27,8 @@ class RoundState:
 
     `fit` rows are summed; `routed` rows are only routed.
     """
+
+    bins: LevelBins
 
     def __init__(
         self,
