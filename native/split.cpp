@@ -23,7 +23,7 @@ struct Regularisation {
     if (alpha == 0.0) return g;
     if (g > alpha) return g - alpha;
     if (g < -alpha) return g + alpha;
-    return 0.0;
+    return std::copysign(0.0, g);
   }
   double weight(double g, double h) const {
     const double denominator = h + lambda;
@@ -123,6 +123,16 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
   });
 }
 
+// The weight of a leaf with these sums; 0 if the denominator is not positive.
+void leaf_weights(In2<std::int64_t> totals, double g_unit, double h_unit, double lambda, double alpha,
+                  double max_delta_step, Out1<double> weights) {
+  const Regularisation reg{g_unit, h_unit, lambda, alpha, 0.0, max_delta_step};
+  if (totals.shape(0) != weights.shape(0) || totals.shape(1) != 2)
+    throw std::invalid_argument("leaf_weights: shapes do not fit together");
+  for (std::size_t k = 0; k < weights.shape(0); ++k)
+    weights.data()[k] = reg.weight(totals.data()[2 * k] * g_unit, totals.data()[2 * k + 1] * h_unit);
+}
+
 // The candidates of a layout that handles name.
 struct Layout {
   In1<std::int32_t> offsets;
@@ -197,6 +207,7 @@ void left_sums(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8
 
 void bind_split(nb::module_& module) {
   module.def("split_gains", &split_gains, nb::call_guard<nb::gil_scoped_release>());
+  module.def("leaf_weights", &leaf_weights, nb::call_guard<nb::gil_scoped_release>());
   module.def("splits_of", &splits_of, nb::call_guard<nb::gil_scoped_release>());
   module.def("left_sums", &left_sums, nb::call_guard<nb::gil_scoped_release>());
 }

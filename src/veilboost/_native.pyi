@@ -117,6 +117,15 @@ def split_gains(
     best_gain: NDArray[float64],
     threads: int,
 ) -> None: ...
+def leaf_weights(
+    totals: NDArray[int64],
+    g_unit: float,
+    h_unit: float,
+    reg_lambda: float,
+    reg_alpha: float,
+    max_delta_step: float,
+    weights: NDArray[float64],
+) -> None: ...
 def splits_of(
     handles: NDArray[int32],
     offsets: NDArray[int32],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,12 +30,12 @@ class Scale:
     g_exponent: int
     h_exponent: int
 
-    @property
+    @cached_property
     def g_unit(self) -> float:
         """The value of one step of g on the grid."""
         return math.ldexp(1.0, -self.g_exponent)
 
-    @property
+    @cached_property
     def h_unit(self) -> float:
         """The value of one step of h on the grid."""
         return math.ldexp(1.0, -self.h_exponent)

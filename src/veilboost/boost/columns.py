@@ -126,8 +126,8 @@ class ColumnBlock:
         block = ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
         if block.shared is None:
             return block
-        columns = np.ascontiguousarray(block.shared.bins[0].T)
-        return replace(block, shared=replace(block.shared, columns=columns))
+        by_column = np.ascontiguousarray(block.shared.bins[0].T)
+        return replace(block, shared=replace(block.shared, columns=by_column))
 
     @staticmethod
     def with_cuts(
@@ -293,14 +293,15 @@ class ColumnBlock:
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
         rules: list[Rule] = []
-        found = zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
+        features: list[int] = splits.feature.tolist()
+        found = zip(features, splits.bin.tolist(), splits.default_left.tolist(), strict=True)
         for k, (feature, place, default_left) in enumerate(found):
             threshold, left_set = ABOVE_ALL, None
             if self.kinds[feature] is not ColumnKind.NUMERIC:
                 left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
             else:
-                edges = bins.cuts[positions[k] if bins.per_node else 0][feature]
-                threshold = edges[place] if place < len(edges) else ABOVE_ALL
+                edges = bins.cuts[int(positions[k]) if bins.per_node else 0][feature]
+                threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
             rules.append(Rule(feature, threshold, default_left, left_set))
         return rules
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: a level makes many, and to set frozen fields takes longer than the work on them
 class RowGroups:
     """The rows of each node of a level: node k holds rows[begin[k]:end[k]] of tree `group[k]`.
 
@@ -48,7 +47,7 @@ class RowGroups:
     def counts(self) -> Int64Array:
         return self.end - self.begin
 
-    @cached_property
+    @property
     def size(self) -> int:
         """The number of rows of all nodes together."""
         return sum(self.counts.tolist())

@@ -113,11 +113,7 @@ def left_sums(
 
 def leaf_weights(totals: Int64Array, scale: Scale, config: TrainingConfig) -> Float64Array:
     """w = -T(G) / (H + lambda) with T the soft threshold by alpha, limited to max_delta_step."""
-    g = totals[:, 0] * scale.g_unit
-    h = totals[:, 1] * scale.h_unit
-    shrunk = np.sign(g) * np.maximum(np.abs(g) - config.reg_alpha, 0.0)
-    denominator = h + config.reg_lambda
-    weights = np.divide(-shrunk, denominator, out=np.zeros_like(g), where=denominator > 0)
-    if config.max_delta_step > 0:
-        weights = np.clip(weights, -config.max_delta_step, config.max_delta_step)
+    weights = np.empty(len(totals), dtype=np.float64)
+    penalties = config.reg_lambda, config.reg_alpha, config.max_delta_step
+    _native.leaf_weights(totals, scale.g_unit, scale.h_unit, *penalties, weights)
     return weights

@@ -39,15 +39,10 @@ class ShardedRows(RowGroups):
     def __init__(
         self, shards: Shards, parts: Sequence[Ref], by_shard: Int64Array, group: Int32Array, pick: Int64Array | None
     ) -> None:
-        end = by_shard.sum(axis=0).cumsum()
-        fields: dict[str, Any] = {"shards": shards, "parts": parts, "by_shard": by_shard, "pick": pick, "group": group}
-        fields |= {"begin": end - by_shard.sum(axis=0), "end": end}
-        for name, value in fields.items():  # the base class is frozen
-            object.__setattr__(self, name, value)
-
-    @cached_property
-    def size(self) -> int:
-        return int(self.by_shard.sum())
+        counts = by_shard.sum(axis=0)
+        self.shards, self.parts, self.by_shard, self.group, self.pick = shards, parts, by_shard, group, pick
+        self.end = counts.cumsum()
+        self.begin = self.end - counts
 
     @cached_property
     def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - built on request

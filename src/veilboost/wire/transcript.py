@@ -53,6 +53,7 @@ class Transcript:
         self.owner = owner
         self.entries: list[Entry] = []
         self.messages: list[tuple[Direction, PartyName, Message]] = []
+        self._on_disk = folder is not None
         self._keeps = record == "payload" and folder is None
         self._lines = self._frames = None
         self._files = threading.Lock()  # a session may be closed while another thread still answers a message
@@ -77,7 +78,7 @@ class Transcript:
         self.entries.append(entry)
         if self._keeps:
             self.messages.append((direction, peer, message))
-        if self._lines is None:
+        if not self._on_disk:
             return
         with self._files, keeping("the transcript cannot be written"):
             if self._lines is None:

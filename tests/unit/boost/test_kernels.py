@@ -203,6 +203,20 @@ def test_gains_equal_the_definition(alpha, step, threads):
     assert sorted(order[0, start:end].tolist()) == list(range(end - start))
 
 
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+@pytest.mark.parametrize("step", [0.0, 0.2])
+def test_leaf_weights_are_those_of_numpy(alpha, step):
+    totals = np.random.default_rng(29).integers(-500, 500, size=(300, 2))
+    totals[:4] = [[0, 5], [3, 0], [-3, 0], [64, -96]]  # zeros of both signs, and a denominator of 0
+    weights = np.empty(len(totals))
+    _native.leaf_weights(totals, 1 / 64, 1 / 64, 1.5, alpha, step, weights)
+    g, denominator = totals[:, 0] / 64, totals[:, 1] / 64 + 1.5
+    shrunk = np.sign(g) * np.maximum(np.abs(g) - alpha, 0.0)
+    expected = np.divide(-shrunk, denominator, out=np.zeros_like(g), where=denominator > 0)
+    expected = np.clip(expected, -step, step) if step else expected
+    assert weights.tobytes() == expected.tobytes()
+
+
 def test_a_split_sends_the_bins_of_its_handle_left():
     kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC]
     layout = BinLayout.of([3, 2, 4, 1], [True, False, True, False], kinds)

@@ -27,7 +27,7 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SummedNodes(RowGroups):
     """Nodes without rows. The number of rows is unknown; the sum of hessians, at least two, replaces it."""
 

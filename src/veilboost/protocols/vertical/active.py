@@ -171,8 +171,8 @@ class VerticalActive(SplitFinder):
                 _check_totals(name, built, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, built)
             offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
-        nothing = Candidates.none(len(level.open))  # of a party that answers too late, if a protocol has a clock
-        return [offers.get(name, nothing) for name in self.context.order]
+        # A party that answers too late, if a protocol has a clock, has no candidates.
+        return [offers.get(name) or Candidates.none(len(level.open)) for name in self.context.order]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return self.selector.select(self._current, level, offers)

@@ -12,7 +12,7 @@ from operator import lt
 import numpy as np
 
 from veilboost.boost.bins import BinLayout
-from veilboost.boost.columns import ColumnBlock, Splits
+from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
 from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.config import TrainingConfig
@@ -29,6 +29,8 @@ class RoundState:
 
     `fit` rows are summed; `routed` rows are only routed.
     """
+
+    bins: LevelBins
 
     def __init__(
         self,
