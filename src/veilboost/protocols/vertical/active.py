@@ -216,8 +216,7 @@ class VerticalActive(SplitFinder):
         for name, request in self._split_requests.items():
             if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
-            found = left[choices.owner == self.context.order.index(name)]
-            found = found.repeat(np.diff(request.starts), axis=0)  # ties: one of them was taken
+            found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
             reported, bins = self._left_sums(level, name, request)
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
@@ -230,7 +229,7 @@ class VerticalActive(SplitFinder):
     ) -> tuple[Int64Array, Int64Array]:
         """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
         layout, sets = self._current.layouts[name], list[Int32Array]()
-        nodes = level.open.searchsorted(request.position).repeat(np.diff(request.starts))
+        nodes = _for_ties(request, level.open.searchsorted(request.position))
         if layout.has_sets:
             sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
         return left_sums(self._known[name], layout, nodes, request.handles, sets)
@@ -251,17 +250,19 @@ class VerticalActive(SplitFinder):
             return children[:0]
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
+        unit, least, both = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, level.totals[:, 1]
         enough = np.empty((len(choices.position), 2), dtype=np.bool_)
-        for owner, name in enumerate(self.context.order):
-            own = choices.owner == owner
-            if own.any():
-                request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
-                left, parent = self._left_sums(level, name, request)[0][:, 1], level.totals[request.position, 1]
-                hessians = np.stack((left, parent.repeat(np.diff(request.starts)) - left), axis=1)
-                above = hessians * self._current.start.scale.h_unit >= 2 * self.config.min_child_weight
-                enough[own] = np.logical_or.reduceat(above, request.starts[:-1])
-        if self.cipher.derives_siblings:  # one child is summed for both
-            enough |= enough[:, ::-1]
+        # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
+        enough[:] = (self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least))[:, None]
+        unsure: list[int] = np.unique(choices.owner[~enough[:, 0]]).tolist()
+        for owner in unsure:
+            name = self.context.order[owner]
+            request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
+            left = self._left_sums(level, name, request)[0][:, 1]
+            right = _for_ties(request, both[request.position]) - left
+            above: BoolArray = np.stack((left, right), axis=1) * unit >= least
+            above = np.logical_or.reduceat(above, request.starts[:-1])
+            enough[choices.owner == owner] = above | above[:, ::-1] if self.cipher.derives_siblings else above
         return children[enough.ravel()]
 
     def _ask_ahead(self, level: Level, last: LastSplit, children: Int32Array) -> Ahead:
@@ -398,6 +399,13 @@ class LastSplit:
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, routed, fillvalue=_NO_BITS)
+
+
+def _for_ties(request: messages.SplitRequest, values: Int64Array) -> Int64Array:
+    """Values of the nodes of a request, repeated for each of its handles."""
+    if len(request.handles) == len(values):
+        return values
+    return values.repeat(request.starts[1:] - request.starts[:-1], axis=0)
 
 
 def _starts(parts: Sequence[Int32Array]) -> Int32Array:

@@ -94,8 +94,8 @@ class StatisticsCipher(ABC):
 
     `derives_siblings`: the sums of a node give those of its sibling. `shuffled`: passive parties permute their columns
     in each round, so the active party names all tied handles. `checks_totals`: the returned bins of every column must
-    add up to the node's own sums. `asks_ahead`: a level's request needs nothing of the rows of its nodes, so that it
-    can be sent together with the split request of the level above.
+    add up to the node's own sums. `asks_ahead`: a level's request holds nothing of the rows of its nodes, so that it
+    can be sent together with the split request of the level above; sums, if any are returned, must be exact.
     """
 
     shuffled: bool = False
