@@ -44,6 +44,7 @@ inline std::size_t useful_threads(std::size_t steps, std::size_t threads) {
 }
 
 void bind_binning(nb::module_& module);
+void bind_expansion(nb::module_& module);
 void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
 void bind_noise(nb::module_& module);

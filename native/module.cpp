@@ -5,6 +5,7 @@ NB_MODULE(_native, module) {
   // A thread that waits for a peer may hold objects when the interpreter exits; the system frees them.
   nanobind::set_leak_warnings(false);
   bind_binning(module);
+  bind_expansion(module);
   bind_histogram(module);
   bind_lattice(module);
   bind_noise(module);

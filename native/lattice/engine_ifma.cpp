@@ -3,6 +3,8 @@
 //
 #include "engine_body.h"
 #include "service_body.h"
+//
+#include "expansion_body.h"
 
 namespace {
 bool has_ifma() {
@@ -13,3 +15,4 @@ bool has_ifma() {
 
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);
 const lattice::ServiceEngine lattice::kServiceIfma = LATTICE_SERVICE_ENGINE(has_ifma);
+const lattice::ExpansionEngine lattice::kExpansionIfma = LATTICE_EXPANSION_ENGINE(has_ifma);

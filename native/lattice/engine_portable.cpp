@@ -2,6 +2,8 @@
 //
 #include "engine_body.h"
 #include "service_body.h"
+//
+#include "expansion_body.h"
 
 namespace {
 bool anywhere() { return true; }
@@ -9,3 +11,4 @@ bool anywhere() { return true; }
 
 const lattice::Engine lattice::kPortable = LATTICE_ENGINE(anywhere);
 const lattice::ServiceEngine lattice::kServicePortable = LATTICE_SERVICE_ENGINE(anywhere);
+const lattice::ExpansionEngine lattice::kExpansionPortable = LATTICE_EXPANSION_ENGINE(anywhere);
