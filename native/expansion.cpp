@@ -99,7 +99,8 @@ struct Leaves {
       const std::size_t block = lines.order[k], depth = lines.lines[lines.line[k]].depth, run = kDegree >> depth;
       const auto count = static_cast<std::size_t>(end.data()[block] - begin.data()[block]);
       for (std::size_t row = 0; row < count; row += run, position += run) {
-        all.push_back({position % kDegree, depth, std::min(run, count - row), block, row,
+        const std::size_t offset = position % kDegree, residue = reversed(offset / run, depth);
+        all.push_back({offset, depth, residue, std::min(run, count - row), block, row,
                        lines.lines[lines.line[k]].tile, lines.at[k]});
         number.push_back(position / kDegree);
       }

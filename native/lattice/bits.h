@@ -12,11 +12,14 @@ class BitWriter {
   explicit BitWriter(std::uint8_t* out) : out_(out) {}
   void put(std::uint64_t value, unsigned bits) {
     held_ |= static_cast<unsigned __int128>(value) << count_;
-    for (count_ += bits; count_ >= 8; count_ -= 8, held_ >>= 8) *out_++ = static_cast<std::uint8_t>(held_);
+    count_ += bits;
+    if (count_ < 64) return;
+    const auto word = static_cast<std::uint64_t>(held_);
+    std::memcpy(out_, &word, 8);
+    out_ += 8, count_ -= 64, held_ >>= 64;
   }
   void end() {
-    if (count_) *out_++ = static_cast<std::uint8_t>(held_);
-    count_ = 0, held_ = 0;
+    for (; count_; count_ -= count_ < 8 ? count_ : 8, held_ >>= 8) *out_++ = static_cast<std::uint8_t>(held_);
   }
 
  private:

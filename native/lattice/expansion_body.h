@@ -179,7 +179,7 @@ void encrypt_dense(const void* secrets, const Leaf* leaves, std::size_t count, c
     for (std::size_t j = 0; j < kModuli; ++j)  // delta / 2^depth
       scale[j] = power(2, log_delta - leaf.depth, dense_prime(j));
     for (std::size_t i = 0; i < leaf.rows; ++i) {
-      const std::size_t at = leaf.position(i);
+      const std::size_t at = leaf.residue + (i << leaf.depth);
       u64 v[kFamilies * kModuli];
       for (std::size_t f = 0; f < kFamilies; ++f)
         for (std::size_t j = 0; j < kModuli; ++j) {
@@ -222,7 +222,7 @@ class Expander {
     bool fits = true;
     for (std::size_t k = 0; k < job_.count; ++k)
       for (std::size_t i = 0; i < job_.leaves[k].rows; ++i) {
-        const std::size_t at = job_.leaves[k].position(i);
+        const std::size_t at = job_.leaves[k].residue + (i << job_.leaves[k].depth);
         u64 v[kFamilies * kModuli];
         unpack4(job_.packed[k] + i * kRowBytes, v);
         for (std::size_t f = 0; f < kFamilies; ++f)
@@ -281,7 +281,7 @@ class Expander {
           lanes.accumulate(sum, first, Lanes::load(polynomial(key, part, j) + i));
           lanes.accumulate(sum, second, Lanes::load(polynomial(key, kParts + part, j) + i));
           Lanes::store(polynomial(switched_, part, j) + i,
-                       lanes.finish(lanes.settled(lanes.settle(Lanes::load(carried), sum))));
+                       lanes.settled(lanes.settle(Lanes::load(carried), sum)));
         }
       }
     }
@@ -332,7 +332,7 @@ class Expander {
 
   void add_to_tiles(const Leaf& leaf, std::size_t number, const Word* own) {
     const std::size_t log = leaf.depth, in_tile = std::size_t{1} << log;
-    const std::size_t shift = leaf.offset >> (ExpansionRing::kLogN - log) & 1 ? in_tile / 2 : 0;
+    const std::size_t shift = leaf.residue & in_tile / 2;
     for (std::size_t tile = leaf.at >> log; tile <= (leaf.at + job_.slots - 1) >> log; ++tile) {
       std::size_t hits = 0;
       for (std::size_t f = 0; f < job_.features; ++f) {
@@ -362,7 +362,7 @@ class Expander {
             typename Lanes::Sum sum;
             lanes.accumulate(sum, bins, Lanes::load(polynomial(own, part, j) + i));
             Word* to = polynomial(sums, part, j) + i;
-            Lanes::store(to, lanes.finish(lanes.settled(lanes.settle(Lanes::load(to), sum))));
+            Lanes::store(to, lanes.settled(lanes.settle(Lanes::load(to), sum)));
           }
         }
       }
@@ -459,12 +459,14 @@ void finish_dense(const FinishJob& job) {
       Lanes::store(x + i, lanes.finish(Lanes::plus(divided, Lanes::load(e + i))));
     }
   }
-  const Word *x = polynomial(sums, kFamilies, 0), *y = polynomial(sums, kFamilies, 1);
+  Word *x = polynomial(sums, kFamilies, 0), *y = polynomial(sums, kFamilies, 1);
+  const Lanes lanes = dense_of(0).lanes;
+  const typename Lanes::Factor scale = Lanes::factor(&to_first.value[0], &to_first.value[1]);
+  for (std::size_t i = 0; i < kDenseN; i += kL)
+    Lanes::store(x + i, lanes.finish(lanes.times(
+                            lanes.less_centred(Lanes::load(x + i), Lanes::load(y + i), to_first.other), scale)));
   BitWriter mask(job.mask);
-  for (std::size_t i = 0; i < kDenseN; ++i) {
-    const u64 number = to_first.number(Lanes::number(x[i], dense_prime(0)), Lanes::number(y[i], dense_prime(1)));
-    mask.put(shorter.of(number), job.bits);
-  }
+  for (std::size_t i = 0; i < kDenseN; ++i) mask.put(shorter.of(Lanes::number(x[i], dense_prime(0))), job.bits);
   mask.end();
 }
 

@@ -28,12 +28,10 @@ constexpr std::size_t kPublicKeyBytes = kFamilies * ExpansionRing::kModuli * Exp
 
 struct Leaf {
   std::size_t offset, depth;      // its interval of positions
+  std::size_t residue;            // row j is at coefficient residue + 2^depth j
   std::size_t rows;
   std::size_t block, first_row;   // its rows in the block
   std::size_t tile, at;           // the first tile of its line, and the place of the block's first slot in the line
-  std::size_t position(std::size_t row) const {
-    return reversed(offset >> (ExpansionRing::kLogN - depth), depth) + (row << depth);
-  }
 };
 
 // Leaves of one ciphertext, in the order of their offsets.
