@@ -125,6 +125,9 @@ std::size_t sum_bytes(std::size_t blocks, std::size_t slots, unsigned bits) {
   return ceil_div(blocks * kFamilies * slots * bits, 8);
 }
 
+// The tiles of an answer for blocks of these depths.
+std::size_t tiles(In1<std::int32_t> depth, std::size_t slots) { return Lines(depth, slots).tiles; }
+
 class ExpansionSecret {
  public:
   ExpansionSecret(const nb::bytes& key, const std::string& engine)
@@ -369,6 +372,7 @@ class ExpansionPublic {
 }  // namespace
 
 void bind_expansion(nb::module_& module) {
+  module.def("expansion_tiles", &tiles);
   nb::class_<ExpansionSecret>(module, "ExpansionSecret")
       .def(nb::init<const nb::bytes&, const std::string&>())
       .def("public_keys", &ExpansionSecret::public_keys)

@@ -333,7 +333,7 @@ class Expander {
   void add_to_tiles(const Leaf& leaf, std::size_t number, const Word* own) {
     const std::size_t log = leaf.depth, in_tile = std::size_t{1} << log;
     const std::size_t shift = leaf.residue & in_tile / 2;
-    for (std::size_t tile = leaf.at >> log; tile <= (leaf.at + job_.slots - 1) >> log; ++tile) {
+    for (std::size_t tile = leaf.at >> log; tile << log < leaf.at + job_.slots; ++tile) {
       std::size_t hits = 0;
       for (std::size_t f = 0; f < job_.features; ++f) {
         const std::int32_t* slot = job_.slot[number] + f * job_.stride[number];

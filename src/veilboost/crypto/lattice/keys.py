@@ -99,7 +99,7 @@ ENGINE_VARIABLE = "VEILBOOST_LATTICE_ENGINE"
 FAMILIES = 2  # g and h: they share a mask, each has its own secret
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
-_NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
+NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
 SPAN_ROWS = 1 << 16  # the most rows of a span, unless it is a single block
 
 
@@ -306,7 +306,7 @@ class PublicKey:
             widths,
             sizes.log_flood,
             sizes.log_delta,
-            _NOTHING if added is None else added,
+            NOTHING if added is None else added,
             noise or Csprng().bytes(SEED_BYTES),
             sums,
             masks,
