@@ -145,7 +145,9 @@ class NumpyExpansionSecret:
         packed = out.reshape(-1, ROW_BYTES)
         runs = _runs(begin, end, depth)
         for number in {run.number for run in runs}:
-            error = np.array([errors(KeyStream(noise, number * FAMILIES + family), DEGREE) for family in range(FAMILIES)])
+            error = np.array(
+                [errors(KeyStream(noise, number * FAMILIES + family), DEGREE) for family in range(FAMILIES)]
+            )
             hidden = [
                 ring.subtract(
                     ring.residues(error),
@@ -189,7 +191,10 @@ class NumpyExpansionPublic:
     def __init__(self, seed: bytes, packed: UInt8Array, depth: int) -> None:
         parts = unpack(packed.reshape(-1, POLYNOMIAL_BYTES))
         own = FAMILIES * MODULI
-        public, steps = parts[:own].reshape(FAMILIES, MODULI, DEGREE), parts[own:].reshape(depth, 2, FAMILIES, 3, DEGREE)
+        public, steps = (
+            parts[:own].reshape(FAMILIES, MODULI, DEGREE),
+            parts[own:].reshape(depth, 2, FAMILIES, 3, DEGREE),
+        )
         if not all((public[:, j] < PRIMES[j]).all() for j in range(MODULI)):
             raise ValueError("a public key has residues out of range")
         if not all((steps[..., j, :] < PRIMES[j]).all() for j in range(3)):
@@ -205,7 +210,6 @@ class NumpyExpansionPublic:
             ]
             for step in range(depth)
         ]
-        self.noise: list[Int64Array] = []  # for tests: what is seen before the flood
 
     def switched(self, mask: Sequence[UInt64Array], step: int) -> list[UInt64Array]:
         """Special times sigma(mask) s as a ciphertext (g, h, mask) modulo all primes, from the mask modulo q."""
@@ -278,7 +282,9 @@ class NumpyExpansionPublic:
             first = [np.zeros((FAMILIES, DEGREE), dtype=np.uint64) for _ in PRIMES]
             for j, ring in enumerate(rings()[:MODULI]):
                 first[j][:, at] = ring.scale(residues[run.rows - begin[0], :, j].T, SPECIAL)
-            mask = [ring.inverse(ring.uniform(seed, run.number * MODULI + j)) for j, ring in enumerate(rings()[:MODULI])]
+            mask = [
+                ring.inverse(ring.uniform(seed, run.number * MODULI + j)) for j, ring in enumerate(rings()[:MODULI])
+            ]
             leaf = [ring.forward(each) for ring, each in zip(rings(), self.leaf(run, first, mask), strict=True)]
             slot = bins[matrix[run.block]][rows[run.rows]].astype(np.int64) + feature_start
             for tile, total in zip(tiles, totals, strict=True):
@@ -301,7 +307,7 @@ class NumpyExpansionPublic:
                 total[j] = ring.add(total[j], hiding)
             parts = divided_by_special([ring.inverse(each) for ring, each in zip(rings(), total, strict=True)])
             mask = [ring.add(part[FAMILIES], ring.residues(error)) for ring, part in zip(rings(), parts, strict=False)]
-            packed[number] = _pack_bits(_shorter(_to_first_prime(mask), bits), bits)
+            packed[number] = _pack_bits(_shorter(to_first_prime(mask), bits), bits)
             count = len(tile.cells)
             words = source.words(2 * FAMILIES * count).astype(object).reshape(FAMILIES, count, 2)
             flood = ((words[..., 0] << 64 | words[..., 1]) >> (127 - log_flood)) - (1 << log_flood)
@@ -312,10 +318,9 @@ class NumpyExpansionPublic:
                 ((part[:FAMILIES, :count].astype(object) + flood + more) % ring.p).astype(np.uint64)
                 for ring, part in zip(rings(), parts, strict=False)
             ]
-            found = _shorter(_to_first_prime(wanted), bits)
+            found = _shorter(to_first_prime(wanted), bits)
             for b, (block, slot) in enumerate(tile.cells):
                 numbers[block, :, slot] = found[:, b]
-            self.noise.append(np.array([part[:, :count] for part in parts] + [each[None, :count] * 0 for each in mask][:0]))
         sums[:] = _pack_bits(numbers.ravel(), bits)
         return True
 
@@ -337,7 +342,7 @@ def joined(by_prime: Sequence[UInt64Array]) -> AnyArray:
     return np.where(z > _Q // 2, z - _Q, z)
 
 
-def _to_first_prime(by_prime: Sequence[UInt64Array]) -> AnyArray:
+def to_first_prime(by_prime: Sequence[UInt64Array]) -> AnyArray:
     """Modulus switch: the nearest to z / p1, modulo p0."""
     p0, p1, _ = PRIMES
     return (2 * joined(by_prime) + p1) // (2 * p1) % p0

@@ -14,7 +14,7 @@ from veilboost.types import Int64Array, UInt8Array, UInt64Array
 
 
 def wire_order(degree: int) -> Int64Array:
-    """On the wire place i of a transformed polynomial holds its value at root^(2k + 1), k = i with its bits reversed."""
+    """On the wire place i of a transformed polynomial holds its value at root^(2k + 1), k = i in reversed bits."""
     bits = degree.bit_length() - 1
     return np.array(sum((np.arange(degree) >> bit & 1) << (bits - 1 - bit) for bit in range(bits)))
 
@@ -84,7 +84,7 @@ class Ring:
         while len(found) < self.degree:
             words = source.words(self.degree) & np.uint64((1 << RESIDUE_BITS) - 1)
             found = np.concatenate((found, words[words < self.p]))
-        return found[:self.degree]
+        return found[: self.degree]
 
 
 @cache

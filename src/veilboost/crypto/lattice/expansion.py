@@ -40,8 +40,8 @@ LEAF_BYTES = 6_000  # that a line sends while the receiver makes a run: half a m
 
 _Q = PRIMES[0] * PRIMES[1]
 _TERNARY_VARIANCE = 2 / 3
-# Answers are rounded to units of q / 2^bits, and the mask's rounding errors meet the secret: their sum has a deviation of
-# sqrt(N / 18) = 21.3 units. With delta = 2^9 units and a flood of at most delta / 8 there are 9 deviations to delta / 2.
+# Answers are rounded to units of q / 2^bits; times the secret, the mask's rounding errors have a deviation of
+# sqrt(N / 18) = 21.3 units. With delta = 2^9 units and a flood of at most delta / 8 there is room for 9 deviations.
 _ROUNDING_BITS = 9
 _FLOOD_ROOM = 3
 MOST_BITS = 46
