@@ -46,6 +46,7 @@ inline std::size_t useful_threads(std::size_t steps, std::size_t threads) {
 void bind_binning(nb::module_& module);
 void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
+void bind_masks(nb::module_& module);
 void bind_noise(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_service(nb::module_& module);

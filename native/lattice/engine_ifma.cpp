@@ -2,6 +2,7 @@
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"
+#include "masks_body.h"
 #include "service_body.h"
 
 namespace {
@@ -13,3 +14,4 @@ bool has_ifma() {
 
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);
 const lattice::ServiceEngine lattice::kServiceIfma = LATTICE_SERVICE_ENGINE(has_ifma);
+const lattice::MaskEngine lattice::kMaskIfma = LATTICE_MASK_ENGINE(has_ifma);
