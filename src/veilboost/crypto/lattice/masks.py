@@ -84,7 +84,7 @@ class MaskSizes:
         """Whether numbers of these sizes, which may come from a peer, can be computed with."""
         return (
             0 <= self.log_flood <= MOST_LOG_FLOOD
-            and _LEAST_SUM_BITS <= self.sum_bits
+            and self.sum_bits >= _LEAST_SUM_BITS
             and 57 <= self.bits <= MOST_BITS
             and self.mask_bytes <= MOST_MASK_BYTES
         )
@@ -112,14 +112,6 @@ def mask_sizes(rows: int, value_bits: int, slots: int, features: int, sum_bits: 
     return sizes if sizes.valid() else None
 
 
-@dataclass(frozen=True)
-class DenseCiphertext:
-    """An encrypted vector: a number for each row and family (rows, bytes), and the key part (families, N, width)."""
-
-    rows: UInt8Array
-    part: UInt8Array
-
-
 class MaskOwner:
     """The active side: encrypts vectors, and reads their sums with the masks that it received."""
 
@@ -128,15 +120,16 @@ class MaskOwner:
         self._engine = chosen_engine()
         self._polynomials = _native.LatticeMasks(seed, rows, self._engine)
 
-    def encrypt(self, values: Int32Array, key: bytes, threads: int) -> DenseCiphertext:
-        """Encrypt values (rows, 2). Never use a key with other values: it would reveal their difference."""
-        sizes = self.sizes
-        rows = np.empty((self.rows, FAMILIES * sizes.width), dtype=np.uint8)
-        part = np.empty((FAMILIES, DEGREE, sizes.width), dtype=np.uint8)
-        self._polynomials.encrypt(values, key, sizes.log_delta, sizes.bits, rows, part, threads)
-        return DenseCiphertext(rows, part)
+    def encrypt(self, values: Int32Array, key: bytes, rows: UInt8Array, part: UInt8Array, threads: int) -> None:
+        """Encrypt values (rows, 2) into `rows` (rows, families * width) and the key part (families, N, width).
 
-    def decrypt(self, answer: UInt64Array, slots: Int32Array, masks: UInt8Array, key: bytes, threads: int) -> Int64Array:
+        Never use a key with other values: it would reveal their difference.
+        """
+        self._polynomials.encrypt(values, key, self.sizes.log_delta, self.sizes.bits, rows, part, threads)
+
+    def decrypt(
+        self, answer: UInt64Array, slots: Int32Array, masks: UInt8Array, key: bytes, threads: int
+    ) -> Int64Array:
         """The sums (slots, 2) of an answer (2, slots) about these slots, which `masks` (all slots, bytes, N) hide."""
         if answer.shape != (FAMILIES, len(slots)):
             raise MalformedMessage("the encrypted sums are of other nodes or bins")
