@@ -8,6 +8,7 @@ NB_MODULE(_native, module) {
   bind_expansion(module);
   bind_histogram(module);
   bind_lattice(module);
+  bind_masks(module);
   bind_noise(module);
   bind_rows(module);
   bind_service(module);

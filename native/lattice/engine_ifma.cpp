@@ -2,9 +2,10 @@
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"
-#include "service_body.h"
 //
 #include "expansion_body.h"
+#include "masks_body.h"
+#include "service_body.h"
 
 namespace {
 bool has_ifma() {
@@ -16,3 +17,4 @@ bool has_ifma() {
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);
 const lattice::ServiceEngine lattice::kServiceIfma = LATTICE_SERVICE_ENGINE(has_ifma);
 const lattice::ExpansionEngine lattice::kExpansionIfma = LATTICE_EXPANSION_ENGINE(has_ifma);
+const lattice::MaskEngine lattice::kMaskIfma = LATTICE_MASK_ENGINE(has_ifma);

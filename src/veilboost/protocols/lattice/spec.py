@@ -6,12 +6,22 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from veilboost.config import DEFAULTS
+from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.crypto.lattice.keys import DEGREE, POLYNOMIAL_BYTES, SECURITY_BITS, SPAN_ROWS, run_length, sizes_for_job
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import cost, spec
-from veilboost.protocols.lattice.active import BYTES_AT_ONCE, LatticeCipher
-from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice.active import LatticeCipher
+from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions
+from veilboost.protocols.lattice.messages import (
+    BinMasks,
+    LatticeMore,
+    LatticeRequest,
+    LatticeRound,
+    LatticeSums,
+    MaskedRequest,
+    MaskedSums,
+    MasksRequest,
+)
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
@@ -73,6 +83,10 @@ def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Nee
     return cost.Needs(cost.Room(0.0, here), cost.Room(0.0, there), held=True)
 
 
+def layout_of(config: TrainingConfig) -> str:
+    return LatticeOptions.from_dict(config.options).layout
+
+
 SPEC = spec.ProtocolSpec(
     name="lattice",
     summary="passive parties sum gradients under packed ring-LWE encryption; the model equals the unencrypted one",
@@ -99,11 +113,22 @@ SPEC = spec.ProtocolSpec(
             spec.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
-    messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
+    messages=(
+        *LIFECYCLE,
+        MasksRequest,
+        BinMasks,
+        LatticeRound,
+        LatticeRequest,
+        LatticeMore,
+        LatticeSums,
+        MaskedRequest,
+        MaskedSums,
+    ),
     roles={
-        "active": active_by(partial(LatticeCipher, streams=True)),
-        "passive": passive_by(partial(LatticePassiveCipher, streams=True)),
+        "active": active_by(partial(LatticeCipher, layout_of=layout_of, streams=True)),
+        "passive": passive_by(partial(LatticePassiveCipher, layout_of=layout_of, streams=True)),
     },
+    options=LatticeOptions,
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     cost=COST,
