@@ -66,12 +66,20 @@ class DenseSizes:
     def most_log_flood(self) -> int:
         return self.log_delta - _FLOOD_ROOM
 
+    def valid(self) -> bool:
+        return _ROUNDING_BITS < self.bits <= MOST_BITS
+
 
 def sizes_for_sum(largest: int) -> DenseSizes | None:
     """The largest scale, and so the shortest answers, for sums of this magnitude; None if there is no room for them."""
     log_delta = (_Q // 2 // (largest + 1)).bit_length() - 1
     sizes = DenseSizes(log_delta)
-    return sizes if sizes.bits <= MOST_BITS else None
+    return sizes if sizes.valid() else None
+
+
+def sizes_for_flood(flood: int) -> DenseSizes:
+    """The smallest scale, and so the largest sums, beside this flood."""
+    return DenseSizes(flood + _FLOOD_ROOM)
 
 
 def log_flood(blocks: Blocks, slots: int, features: int) -> int:

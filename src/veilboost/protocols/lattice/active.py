@@ -13,10 +13,12 @@ from veilboost.crypto.lattice.masks import mask_sizes
 from veilboost.engine.shards import pieces_of
 from veilboost.fixedpoint import weight_bits
 from veilboost.protocols.lattice import messages
+from veilboost.protocols.lattice.expansion_active import ExpandedLevels
 from veilboost.protocols.lattice.layouts import (
     BYTES_AT_ONCE,
     ActiveLayout,
     LayoutOf,
+    expands,
     only_runs,
     reuses_masks,
     runs_bytes,
@@ -51,6 +53,7 @@ class LatticeCipher(roles.StatisticsCipher):
         bits = messages.value_bits(self.config, weight_bits(context.largest_weight))
         self._runs = LevelsInRuns(context, bits + noise_bits, streams, check_room)
         self._masks: MaskedLevels | None = None
+        self._expanded: ExpandedLevels | None = None
         self._used: ActiveLayout = self._runs
 
     @property
@@ -60,11 +63,16 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         peers = {name: layouts[name] for name in self.context.peers.names}
-        if not peers or self.config.proposal == "local":
+        if not peers:
             return
         slots, features = (max(getattr(each, name) for each in peers.values()) for name in ("slots", "features"))
         rows, trees, rounds = self.context.rows, self.context.trees_per_round, self.config.n_estimators
         bits = messages.value_bits(self.config, weight_bits(self.context.largest_weight)) + self._noise_bits
+        if expands(self._name, rows, slots, bits, self.config.max_depth, trees * rounds):
+            self._expanded = ExpandedLevels(self.context, bits, self._check_room if self._noise_bits else None)
+            self._expanded.begin_training(peers)
+        if self.config.proposal == "local":
+            return
         sizes = mask_sizes(rows, bits, slots, features, _SUM_BITS_WITH_NOISE if self._noise_bits else 0)
         if sizes is not None and reuses_masks(self._name, sizes, rows, slots, trees, rounds):
             if self._check_room is not None:
@@ -94,11 +102,20 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def _layout_of(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> ActiveLayout:
         """The layout of a level. It depends on the job's sizes and the rows of nodes, so a resumed job repeats it."""
-        if self._masks is None or (self._name == "root" and level.depth):
-            return self._runs
-        if self._name != "auto" or not level.depth:
+        if self._masks is not None and (not level.depth or self._name == "masks"):
             return self._masks
-        vectors = len(level.build) * self._masks.sizes.vector_bytes(self.context.rows)
+        expanded = None if self._expanded is None else self._expanded.plan(current, level, requests)
+        if self._expanded is not None and expanded is not None and self._name == "expansion":
+            return self._expanded
+        if self._name != "auto":
+            return self._runs
         slots = max(current.layouts[name].slots for name in requests)
-        runs = sum(runs_bytes(rows, slots) for rows in level.fit.counts[level.build].tolist())
-        return self._masks if vectors < runs and vectors <= BYTES_AT_ONCE else self._runs
+        least = sum(runs_bytes(rows, slots) for rows in level.fit.counts[level.build].tolist())
+        chosen: ActiveLayout = self._runs
+        if self._expanded is not None and expanded is not None and expanded < least:
+            chosen, least = self._expanded, expanded
+        if self._masks is not None:
+            vectors = len(level.build) * self._masks.sizes.vector_bytes(self.context.rows)
+            if vectors < least and vectors <= BYTES_AT_ONCE:
+                return self._masks
+        return chosen

@@ -125,6 +125,55 @@ class MaskedSums(Message):
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
 
 
+@dataclass(frozen=True)
+class ExpansionKeys(Message):
+    """Active to passive, once per job: the public key and the key-switching keys of dense ciphertexts."""
+
+    reveals = (
+        Reveals(
+            "public keys: nothing about the gradients, assuming that ring-LWE is hard and stays so given the images of "
+            "the secret under automorphisms, encrypted under the secret",
+            "passive",
+        ),
+    )
+    seed: Bytes
+    keys: Bytes
+
+
+@dataclass(frozen=True)
+class ExpansionReady(Message):
+    """Passive to active: the keys are accepted."""
+
+    reveals = ()
+
+
+@dataclass(frozen=True)
+class ExpandedRequest(StatisticsRequest):
+    """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes, 25 bytes each.
+
+    The receiver expands node k to ciphertexts of `run[k]` rows each. Consecutive nodes form a span with a seed of its
+    own (see `crypto.lattice.keys`).
+    """
+
+    reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
+    log_delta: int
+    run: Ints
+    seed: Bytes
+    ciphertext: Bytes
+
+
+@dataclass(frozen=True)
+class ExpandedSums(Message):
+    """Passive to active: sums of (g, h) per node and bin under the active party's key, re-randomised and flooded.
+
+    Numbers have as few bits as the scale of the request allows; both fields follow the spans.
+    """
+
+    reveals = (_SUMS,)
+    sums: Bytes
+    masks: Bytes
+
+
 def value_bits(config: TrainingConfig, weight_bits: int) -> int:
     """The power of two that bounds every gradient on the grid, for any data: see `fixedpoint.choose_scale`."""
     return min(config.gradient_bits + weight_bits + math.ceil(math.log2(amplification(config))), MAX_BITS)

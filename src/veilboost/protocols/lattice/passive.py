@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import UnexpectedMessage
+from veilboost.protocols.lattice.expansion_passive import ExpandedAnswers
 from veilboost.protocols.lattice.layouts import LayoutOf, Noise, PassiveLayout, only_runs
 from veilboost.protocols.lattice.masks_passive import MaskedAnswers
 from veilboost.protocols.lattice.runs_passive import AnswersInRuns
@@ -31,6 +32,7 @@ class LatticePassiveCipher(PassiveCipher):
         super().__init__(context)
         self._layout_of = layout_of
         self._runs, self._masks = AnswersInRuns(context, noise, streams, noise_bits), MaskedAnswers(context, noise)
+        self._expanded = ExpandedAnswers(context, noise)
 
     @property
     def shuffles(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - known when a round starts
@@ -41,7 +43,7 @@ class LatticePassiveCipher(PassiveCipher):
         super().begin_training(job)
         allowed: list[PassiveLayout] = [self._runs]
         if self._layout_of(job.config) != "runs":
-            allowed.append(self._masks)
+            allowed += [self._masks, self._expanded]
         for layout in allowed:
             layout.begin_training(job)
         self._layouts = {kind: layout for layout in allowed for kind in layout.handles}

@@ -83,7 +83,7 @@ class LevelsInRuns(ActiveLayout):
         end = block_rows.cumsum()
         blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
         group = build.group[self._block_node]
-        digest = self._digest(content, build, blocks, group)
+        digest = digest_of(content, build, blocks, group, sizes.log_delta)
         randomness = self.context.randomness.for_request("lattice", current.start.number, level.depth, digest)
         seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
         self._parts = self._encrypt(current, build, blocks, group, seed, noise)
@@ -133,19 +133,6 @@ class LevelsInRuns(ActiveLayout):
             filled += len(part)
         return packed
 
-    def _digest(self, content: bytes, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
-        """Digest of everything encrypted: other values, or the same at other positions, get other randomness."""
-        digest = hashlib.blake2b(content, digest_size=32)
-        # Rows are hashed separately and the other arrays have one entry per block, so the encoding is unambiguous.
-        rows = hashlib.blake2b(digest_size=32)
-        for chunk in build.chunks():
-            rows.update(chunk.tobytes())
-        digest.update(rows.digest())
-        for part in (blocks.begin, blocks.end, blocks.run, group):
-            digest.update(part.tobytes())
-        digest.update(bytes([self._sizes.log_delta]))
-        return digest.digest()
-
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> Mapping[PartyName, Int64Array]:
         sums: dict[PartyName, Int64Array] = {}
         while waiting:
@@ -172,6 +159,20 @@ class LevelsInRuns(ActiveLayout):
         """Send the level's next ciphertexts, if any are left. They are not kept here."""
         more = self._next_ciphertexts()
         return self.context.peers.send(dict.fromkeys(names, messages.LatticeMore(more))) if len(more) else {}
+
+
+def digest_of(content: bytes, build: RowGroups, blocks: Blocks, group: Int32Array, log_delta: int) -> bytes:
+    """Digest of everything encrypted: other values, or the same at other positions, get other randomness."""
+    digest = hashlib.blake2b(content, digest_size=32)
+    # Rows are hashed separately and the other arrays have one entry per block, so the encoding is unambiguous.
+    rows = hashlib.blake2b(digest_size=32)
+    for chunk in build.chunks():
+        rows.update(chunk.tobytes())
+    digest.update(rows.digest())
+    for part in (blocks.begin, blocks.end, blocks.run, group):
+        digest.update(part.tobytes())
+    digest.update(bytes([log_delta]))
+    return digest.digest()
 
 
 def encrypt_rows(

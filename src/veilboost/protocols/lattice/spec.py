@@ -14,6 +14,10 @@ from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions
 from veilboost.protocols.lattice.messages import (
     BinMasks,
+    ExpandedRequest,
+    ExpandedSums,
+    ExpansionKeys,
+    ExpansionReady,
     LatticeMore,
     LatticeRequest,
     LatticeRound,
@@ -123,6 +127,10 @@ SPEC = spec.ProtocolSpec(
         LatticeSums,
         MaskedRequest,
         MaskedSums,
+        ExpansionKeys,
+        ExpansionReady,
+        ExpandedRequest,
+        ExpandedSums,
     ),
     roles={
         "active": active_by(partial(LatticeCipher, layout_of=layout_of, streams=True)),

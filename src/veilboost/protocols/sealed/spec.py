@@ -14,6 +14,10 @@ from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import Cost
 from veilboost.protocols.lattice.messages import (
     BinMasks,
+    ExpandedRequest,
+    ExpandedSums,
+    ExpansionKeys,
+    ExpansionReady,
     LatticeRequest,
     LatticeRound,
     LatticeSums,
@@ -101,7 +105,20 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(*LIFECYCLE, MasksRequest, BinMasks, LatticeRound, LatticeRequest, LatticeSums, MaskedRequest, MaskedSums),
+    messages=(
+        *LIFECYCLE,
+        MasksRequest,
+        BinMasks,
+        LatticeRound,
+        LatticeRequest,
+        LatticeSums,
+        MaskedRequest,
+        MaskedSums,
+        ExpansionKeys,
+        ExpansionReady,
+        ExpandedRequest,
+        ExpandedSums,
+    ),
     roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=parameters.SealedOptions,
     refuse=parameters.refuse,
