@@ -420,11 +420,18 @@ void finish_dense(const FinishJob& job) {
       multiply_add<Dense>(dense_of(j).lanes, hiding, key, polynomial(sums, part, j), polynomial(sums, part, j));
     }
   }
-  for (std::size_t part = 0; part < kParts; ++part)
-    for (std::size_t j = 0; j < kAllPrimes; ++j) dense_of(j).inverse(polynomial(sums, part, j));
+  for (std::size_t j = 0; j < kAllPrimes; ++j) {
+    for (std::size_t f = 0; f < kFamilies; ++f) dense_of(j).inverse_below(polynomial(sums, f, j), job.count);
+    dense_of(j).inverse(polynomial(sums, kFamilies, j));
+  }
   const Switch to_first;
   const Shorter shorter(job.bits);
   const Prime& special = dense_prime(kSpecial);
+  u64 delta[kModuli], least[kModuli];
+  for (std::size_t j = 0; j < kModuli; ++j) {
+    delta[j] = power(2, job.log_delta, dense_prime(j));
+    least[j] = subtract(0, power(2, job.log_flood, dense_prime(j)), dense_prime(j));
+  }
   // Divide the wanted coefficients by the special prime; then add `added` and the flood modulo q, so that the noise
   // reveals nothing about the tile, and only the new sum appears.
   for (std::size_t f = 0; f < kFamilies; ++f)
@@ -439,11 +446,10 @@ void finish_dense(const FinishJob& job) {
         if (rest > special.p / 2) lifted = subtract(lifted, special_of(j).number, prime);
         x[j] = subtract(Lanes::number(polynomial(sums, f, j)[b], prime), lifted, prime);
         x[j] = multiply(x[j], inverse_special(j).number, prime);
-        x[j] = add(x[j], reduce_wide(bits, prime), prime);  // uniform in [-2^log_flood, 2^log_flood)
-        x[j] = subtract(x[j], power(2, job.log_flood, prime), prime);
+        x[j] = add(x[j], add(reduce_wide(bits, prime), least[j], prime), prime);  // in [-2^log_flood, 2^log_flood)
         if (job.added) {
           const u64 value = residue(job.added[f * job.count + b], prime);
-          x[j] = add(x[j], multiply(value, power(2, job.log_delta, prime), prime), prime);
+          x[j] = add(x[j], multiply(value, delta[j], prime), prime);
         }
       }
       job.answers[f * job.count + b] = shorter.of(to_first.number(x[0], x[1]));

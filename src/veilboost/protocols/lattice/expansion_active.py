@@ -11,13 +11,12 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.crypto.lattice.expansion import (
-    LEAF_BYTES,
     DenseSecretKey,
     DenseSizes,
     DenseSums,
     answer_bytes,
     ciphertext_bytes,
-    dense_run,
+    dense_runs,
     log_flood,
     sizes_for_flood,
     sizes_for_sum,
@@ -68,7 +67,7 @@ class ExpandedLevels(ActiveLayout):
         sizes = sizes_for_sum(largest)
         if sizes is None:
             return None
-        run = np.array([dense_run(rows, slots, sizes.bits) for rows in counts.tolist()], dtype=np.int32)
+        run, time = dense_runs(counts, slots, sizes)
         end = counts.cumsum()
         blocks = Blocks(_NO_ROWS, end - counts, end, run)
         flood = max(
@@ -85,8 +84,7 @@ class ExpandedLevels(ActiveLayout):
         if flood > sizes.most_log_flood or sizes.largest_sum < largest or ciphertext_bytes(blocks) > BYTES_AT_ONCE:
             return None
         self._plan = _Plan(blocks, sizes)
-        leaves = int((-(-counts // run)).sum())
-        return ciphertext_bytes(blocks) + sum(answer_bytes(run, slots, sizes)) + leaves * LEAF_BYTES
+        return time
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests, content: bytes) -> roles.Waiting:
         """Encrypt the level that was planned."""
