@@ -65,7 +65,10 @@ void encrypt_dense(const DenseJob& job) {
     u128 value = of.rounded(x[0], x[1], job.bits);
     if (job.values) value += static_cast<u128>(static_cast<__int128>(job.values[i * kPair])) << job.log_delta;
     value &= mask;
-    std::memcpy(job.out + i * job.stride, &value, width);
+    // Two stores that overlap: a value has 8 to 12 bytes.
+    const u64 low = static_cast<u64>(value), high = static_cast<u64>(value >> (8 * (width - 8)));
+    std::uint8_t* at = job.out + i * job.stride;
+    std::memcpy(at, &low, 8), std::memcpy(at + width - 8, &high, 8);
   }
 }
 

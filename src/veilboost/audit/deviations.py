@@ -293,7 +293,9 @@ def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: Tra
     TIMES (g - 1/2) to that of another, and subtracts the same from the next bin: the first column wins if g is
     positive, the second if not. Multiplication under encryption gives the sums that are computed here in the clear.
     """
-    labels, spec, config = tables[active].label, protocol_named(protocol), replace(config, max_depth=1)
+    labels, spec = tables[active].label, protocol_named(protocol)
+    # In runs, where sums have more room than gradients need.
+    config = replace(config, max_depth=1, options={**config.options, "layout": "runs"})
     if labels is None:
         raise MissingLabel(f"{active} has no labels")
     current: list[Round] = []
@@ -321,7 +323,8 @@ def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: Tra
         return role
 
     def multiplying(context: PassiveContext) -> VerticalPassive:
-        return VerticalPassive(context, LatticePassiveCipher(context, streams=protocol == "lattice", noise=added))
+        streams = protocol == "lattice"
+        return VerticalPassive(context, LatticePassiveCipher(context, lambda _: "auto", streams, noise=added))
 
     refused = None
     try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost import _native
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.lattice.keys import (
     DEGREE,
     ERROR_SIGMA,
@@ -22,6 +23,7 @@ from veilboost.crypto.lattice.keys import (
     FLOOD_BITS,
     MOST_LOG_FLOOD,
     PRIMES,
+    SEED_BYTES,
     TERNARY_VARIANCE,
     chosen_engine,
 )
@@ -110,6 +112,16 @@ def mask_sizes(rows: int, value_bits: int, slots: int, features: int, sum_bits: 
     needed = 2 + math.floor(math.log2(max(rows, 1) << value_bits))
     sizes = MaskSizes(least_flood(rows, slots, features), max(needed, sum_bits, _LEAST_SUM_BITS))
     return sizes if sizes.valid() else None
+
+
+def masks_seed(randomness: JobRandomness) -> bytes:
+    """The public seed of a job's uniform polynomials."""
+    return randomness.for_request("lattice masks").bytes(SEED_BYTES)
+
+
+def vector_key(randomness: JobRandomness, nonce: bytes) -> bytes:
+    """The key of the vector with this nonce: its secrets and errors."""
+    return randomness.for_request("lattice vector", nonce).bytes(SEED_BYTES)
 
 
 class MaskOwner:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
@@ -22,7 +24,7 @@ from veilboost.fields import param
 from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.protocols.vertical.round_state import RoundState
-from veilboost.types import Int64Array, PartyName
+from veilboost.types import Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
 LAYOUTS = ("auto", "runs", "root", "masks", "expansion")
@@ -139,3 +141,11 @@ def reuses_masks(layout: str, sizes: MaskSizes | None, rows: int, slots: int, tr
     if trees * vector > BYTES_AT_ONCE:
         return False
     return layout != "auto" or rounds * trees * (runs_bytes(rows, slots) - vector) > slots * sizes.slot_bytes
+
+
+def slots_of(layout: BinLayout, columns: Int32Array | None) -> Int32Array:
+    """The slots of these columns, None for all."""
+    every = np.arange(layout.slots, dtype=np.int32)
+    if columns is None:
+        return every
+    return every[np.isin(np.repeat(np.arange(layout.features), layout.widths), columns)]

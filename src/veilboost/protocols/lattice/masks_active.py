@@ -10,12 +10,12 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.crypto.lattice.keys import DEGREE, FAMILIES, SEED_BYTES
-from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes
+from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, masks_seed, vector_key
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.lattice import messages
-from veilboost.protocols.lattice.layouts import ActiveLayout
+from veilboost.protocols.lattice.layouts import ActiveLayout, slots_of
 from veilboost.protocols.vertical import roles
-from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
+from veilboost.types import Int64Array, PartyName, UInt8Array
 
 
 class MaskedLevels(ActiveLayout):
@@ -24,7 +24,7 @@ class MaskedLevels(ActiveLayout):
     def __init__(self, context: roles.ActiveContext, sizes: MaskSizes) -> None:
         self._context, self.sizes = context, sizes
         # Derived from the job's own key, so that a resumed job encrypts as before.
-        self._seed = context.randomness.for_request("lattice masks").bytes(SEED_BYTES)
+        self._seed = masks_seed(context.randomness)
         self._owner = MaskOwner(self._seed, context.rows, sizes)
         self._keys: list[bytes] = []
 
@@ -56,19 +56,22 @@ class MaskedLevels(ActiveLayout):
         ends = build.counts.cumsum().tolist()
         rows = np.empty((build.nodes, owner.rows, FAMILIES * sizes.width), dtype=np.uint8)
         parts = np.empty((build.nodes, FAMILIES, DEGREE, sizes.width), dtype=np.uint8)
+        nonces = np.empty((build.nodes, SEED_BYTES), dtype=np.uint8)
         self._keys = []
         for node, (group, end, count) in enumerate(zip(build.group.tolist(), ends, build.counts.tolist(), strict=True)):
             values, own = np.zeros((owner.rows, FAMILIES), dtype=np.int32), listed[end - count : end]
             values[own] = gradients[group, own]
             # Other values never meet the same secret; a resumed job repeats exactly.
             digest = hashlib.blake2b(values.tobytes(), key=content, digest_size=32).digest()
-            place = "lattice vector", current.start.number, level.depth, node, sizes.log_delta, sizes.bits, digest
-            key = self._context.randomness.for_request(*place).bytes(SEED_BYTES)
+            place = "lattice nonce", current.start.number, level.depth, node, sizes.log_delta, sizes.bits, digest
+            nonce = self._context.randomness.for_request(*place).bytes(SEED_BYTES)
+            key = vector_key(self._context.randomness, nonce)
             owner.encrypt(values, key, rows[node], parts[node], self._context.threads)
+            nonces[node] = np.frombuffer(nonce, dtype=np.uint8)
             self._keys.append(key)
         return self._context.peers.send(
             {
-                name: messages.MaskedRequest(**vars(request), rows=rows, parts=parts)
+                name: messages.MaskedRequest(**vars(request), nonces=nonces, rows=rows, parts=parts)
                 for name, request in requests.items()
             }
         )
@@ -87,11 +90,3 @@ class MaskedLevels(ActiveLayout):
                 ]
             )
         return sums
-
-
-def slots_of(layout: BinLayout, columns: Int32Array | None) -> Int32Array:
-    """The slots of these columns, None for all."""
-    every = np.arange(layout.slots, dtype=np.int32)
-    if columns is None:
-        return every
-    return every[np.isin(np.repeat(np.arange(layout.features), layout.widths), columns)]

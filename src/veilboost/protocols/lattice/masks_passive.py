@@ -13,8 +13,7 @@ from veilboost.crypto.lattice.masks import MaskSizes, add_rows, answer, least_fl
 from veilboost.engine.shard_ops import added
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.lattice import messages
-from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, Asked, Noise, PassiveLayout
-from veilboost.protocols.lattice.masks_active import slots_of
+from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, Asked, Noise, PassiveLayout, slots_of
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
@@ -62,8 +61,11 @@ class MaskedAnswers(PassiveLayout):
         sizes, rows, layout = self.sizes, self.context.rows, state.block.layout
         if not isinstance(message, messages.MaskedRequest) or sizes is None or self._filled < len(self._hiding):
             raise UnexpectedMessage("encrypted vectors arrived before the masks were sent")
-        shapes = (build.nodes, rows, FAMILIES * sizes.width), (build.nodes, FAMILIES, DEGREE, sizes.width)
-        if (message.rows.shape, message.parts.shape) != shapes:
+        shapes = (rows, FAMILIES * sizes.width), (FAMILIES, DEGREE, sizes.width), (SEED_BYTES,)
+        if any(
+            found.shape != (build.nodes, *shape)
+            for found, shape in zip((message.rows, message.parts, message.nonces), shapes, strict=True)
+        ):
             raise MalformedMessage("the ciphertexts are of another number of rows")
         more = None
         if self.noise is not None:
