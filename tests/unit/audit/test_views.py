@@ -19,7 +19,7 @@ from veilboost.crypto.lattice import keys
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import simulate_training
 from veilboost.protocols.lattice import runs_active
-from veilboost.protocols.lattice.messages import BinMasks, LatticeMore
+from veilboost.protocols.lattice.messages import BinMasks, ExpandedSums, LatticeMore
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.protocols.vertical.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
 from veilboost.wire.message import Catalogue, Done, decode, encode
@@ -106,7 +106,9 @@ def test_an_active_party_knows_its_own_gradients(parties: int) -> None:
     assert own_gradients(views["p1"]) is None
 
 
-@pytest.mark.parametrize(("layout", "in_pieces"), [("runs", False), ("runs", True), ("masks", False)])
+@pytest.mark.parametrize(
+    ("layout", "in_pieces"), [("runs", False), ("runs", True), ("masks", False), ("expansion", False)]
+)
 def test_lattice_sums_open_with_the_own_key_alone(
     monkeypatch: pytest.MonkeyPatch, layout: str, in_pieces: bool
 ) -> None:
@@ -115,7 +117,8 @@ def test_lattice_sums_open_with_the_own_key_alone(
         monkeypatch.setattr(runs_active, "BYTES_AT_ONCE", 1)
     views, truth = audited("lattice", options={"layout": layout})
     assert bool(views["p0"].sent(LatticeMore)) == in_pieces
-    assert bool(views["p0"].received(BinMasks)) == (layout == "masks")
+    assert bool(views["p0"].received(BinMasks)) == (layout != "runs")
+    assert bool(views["p0"].received(ExpandedSums)) == (layout == "expansion")
     plain, _ = audited("plain")
     offered = views["p0"].received(ColumnsOffered)[0]
     bins = BinLayout(offered.offsets, offered.missing, offered.kind)

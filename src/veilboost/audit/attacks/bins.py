@@ -14,12 +14,16 @@ from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey, Sizes
+from veilboost.crypto.lattice.expansion import DenseSecretKey, DenseSizes
+from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, Sizes
 from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, vector_key
 from veilboost.crypto.paillier.ciphertexts import PairPacking
 from veilboost.crypto.paillier.keys import PreparedRandomness
+from veilboost.protocols.lattice.expansion_active import KEY_NAME, decrypt_nodes
 from veilboost.protocols.lattice.messages import (
     BinMasks,
+    ExpandedRequest,
+    ExpandedSums,
     LatticeRequest,
     LatticeSums,
     MaskedRequest,
@@ -38,7 +42,9 @@ PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
 LINKING, PASSES = 400, 3  # nodes of the nearest rounds that identify columns, and passes over all rounds
 
 
-@declare("bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums, MaskedSums))
+@declare(
+    "bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums, MaskedSums, ExpandedSums)
+)
 def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """The bin of each row, from exact sums per bin over many nodes and trees.
 
@@ -256,6 +262,11 @@ class SumsReader:
             keys = [vector_key(self._secret, nonce.tobytes()) for nonce in request.nonces]
             nodes = zip(answer.sums, keys, strict=True)
             return np.stack([owner.decrypt(sums, slots, masks, key, 1) for sums, key in nodes])
+        if isinstance(answer, ExpandedSums) and isinstance(request, ExpandedRequest) and self._secret is not None:
+            end = level.build.counts.cumsum()
+            blocks = Blocks(level.build.listed(), end - level.build.counts, end, request.run)
+            key, sizes = DenseSecretKey(self._secret.for_request(KEY_NAME)), DenseSizes(request.log_delta)
+            return decrypt_nodes(key, answer, blocks, self._layout.slots, sizes, 1)
         if isinstance(answer, PaillierSums) and isinstance(opening, PaillierRound) and self._owner is not None:
             public, count = self._owner.public, len(request.build) * self._layout.slots
             plain = self._owner.decrypt(public.read_units(answer.packages))
@@ -282,7 +293,9 @@ class _RecomputedSums:
         ]
 
     def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
-        if self._block.shared is None or not isinstance(level.answer, PaillierSums | LatticeSums | MaskedSums):
+        if self._block.shared is None or not isinstance(
+            level.answer, PaillierSums | LatticeSums | MaskedSums | ExpandedSums
+        ):
             return None
         self.used = True
         return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -159,11 +160,16 @@ def answer_bytes(run: Int32Array, slots: int, sizes: DenseSizes) -> tuple[int, i
 class DenseSecretKey:
     """The owner's key: encrypts values and decrypts sums. The owner's workers may have it too."""
 
-    def __init__(self, randomness: Csprng, threads: int = 1, engine: str | None = None) -> None:
+    def __init__(self, randomness: Csprng, engine: str | None = None) -> None:
         self._key, self.public_seed = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
         self._open(engine or keys.chosen_engine())
-        self.public_part = np.empty(KEY_BYTES, dtype=np.uint8)
-        self._engine.public_keys(self.public_seed, MOST_DEPTH, self.public_part, threads)
+
+    @cached_property
+    def public_part(self) -> UInt8Array:
+        """The public key and the key-switching keys, without their uniform halves."""
+        part = np.empty(KEY_BYTES, dtype=np.uint8)
+        self._engine.public_keys(self.public_seed, MOST_DEPTH, part, 1)
+        return part
 
     def _open(self, engine: str) -> None:
         self._name, self._engine = engine, _native.ExpansionSecret(self._key, engine)

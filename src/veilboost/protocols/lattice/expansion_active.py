@@ -29,6 +29,7 @@ from veilboost.protocols.lattice.runs_active import digest_of
 from veilboost.protocols.vertical import roles
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 
+KEY_NAME = "lattice expansion key"
 _NO_ROWS = np.empty(0, dtype=np.int32)
 
 
@@ -50,7 +51,7 @@ class ExpandedLevels(ActiveLayout):
     ) -> None:
         self._context, self._value_bits, self._check_room = context, value_bits, check_room
         # Derived from the job's own key, so that a resumed job encrypts as before.
-        self._key = DenseSecretKey(context.randomness.for_request("lattice expansion key"), context.threads)
+        self._key = DenseSecretKey(context.randomness.for_request(KEY_NAME))
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         keys = messages.ExpansionKeys(np.frombuffer(self._key.public_seed, dtype=np.uint8), self._key.public_part)
@@ -117,20 +118,27 @@ class ExpandedLevels(ActiveLayout):
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> Mapping[PartyName, Int64Array]:
         answers = self._context.peers.collect(waiting, messages.ExpandedSums)
-        return {name: self._decrypt(answer, current.layouts[name].slots) for name, answer in answers.items()}
+        plan, threads = self._plan, self._context.threads
+        return {
+            name: decrypt_nodes(self._key, answer, plan.blocks, current.layouts[name].slots, plan.sizes, threads)
+            for name, answer in answers.items()
+        }
 
-    def _decrypt(self, answer: messages.ExpandedSums, slots: int) -> Int64Array:
-        blocks, sizes = self._plan.blocks, self._plan.sizes
-        parts, sums_at, masks_at = list[Int64Array](), 0, 0
-        for span in blocks.spans():
-            run = blocks.run[span]
-            sums, masks = answer_bytes(run, slots, sizes)
-            part = DenseSums(answer.sums[sums_at : sums_at + sums], answer.masks[masks_at : masks_at + masks])
-            parts.append(self._key.decrypt(part, run, slots, sizes, self._context.threads))
-            sums_at, masks_at = sums_at + sums, masks_at + masks
-        if (sums_at, masks_at) != (len(answer.sums), len(answer.masks)):
-            raise MalformedMessage("the encrypted sums are of other nodes or bins")
-        return np.concatenate(parts)
+
+def decrypt_nodes(
+    key: DenseSecretKey, answer: messages.ExpandedSums, blocks: Blocks, slots: int, sizes: DenseSizes, threads: int
+) -> Int64Array:
+    """The sums (nodes, slots, 2) of an answer, span by span."""
+    parts, sums_at, masks_at = list[Int64Array](), 0, 0
+    for span in blocks.spans():
+        run = blocks.run[span]
+        sums, masks = answer_bytes(run, slots, sizes)
+        part = DenseSums(answer.sums[sums_at : sums_at + sums], answer.masks[masks_at : masks_at + masks])
+        parts.append(key.decrypt(part, run, slots, sizes, threads))
+        sums_at, masks_at = sums_at + sums, masks_at + masks
+    if (sums_at, masks_at) != (len(answer.sums), len(answer.masks)):
+        raise MalformedMessage("the encrypted sums are of other nodes or bins")
+    return np.concatenate(parts)
 
 
 def encrypt_rows(
