@@ -94,7 +94,7 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def _layout_of(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> ActiveLayout:
         """The layout of a level. It depends on the job's sizes and the rows of nodes, so a resumed job repeats it."""
-        if self._masks is None or (self._name == "root" and level.depth):
+        if self._masks is None or (level.depth and (self._name == "root" or self._noise_bits)):
             return self._runs
         if self._name != "auto" or not level.depth:
             return self._masks
