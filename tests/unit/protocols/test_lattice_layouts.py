@@ -10,13 +10,15 @@ import pytest
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.masks import MaskSizes, mask_sizes
+from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, mask_sizes
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
-from veilboost.errors import MalformedMessage, UnexpectedMessage, VeilBoostError
+from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.protocols.lattice import masks_passive
+from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.layouts import reuses_masks, runs_bytes
 from veilboost.protocols.lattice.messages import BinMasks, LatticeRequest, MaskedRequest, MaskedSums, MasksRequest
+from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
@@ -93,22 +95,52 @@ def test_masks_in_pieces_give_the_same_model(monkeypatch):
     assert sum(isinstance(message, BinMasks) for message in sent) > 2
 
 
-@pytest.mark.parametrize("eps_features", [0.0, 50.0])
-def test_sealed_selects_the_same_splits_in_every_layout(eps_features):
-    """Its noise follows from the content: with exact sums the content is the same, with noise only the room counts."""
+def test_sealed_selects_the_same_splits_in_every_layout():
+    """Its noise follows from the sums, which are the same."""
     tables, config = scene()
-    found = [
-        sha(
-            train(
-                tables,
-                with_layout(config, layout, eps=1000.0, eps_features=eps_features, least_rows=5),
-                "sealed",
-                unsafe_noise_seed=0,
-            )
-        )
-        for layout in ("runs", "masks")
-    ]
-    assert eps_features or found[0] == found[1]
+    found = {
+        sha(train(tables, with_layout(config, layout, eps=1000.0, least_rows=5), "sealed", unsafe_noise_seed=0))
+        for layout in ("runs", "root", "masks")
+    }
+    assert len(found) == 1
+
+
+def test_noise_of_sealed_is_added_under_the_mask(monkeypatch):
+    """The sums that come back differ from the exact ones by the noise that was drawn, and by nothing else."""
+    tables, config = scene(n_estimators=1, max_depth=1)
+    drawn: list[np.ndarray] = []
+    honest = SealedPassiveCipher.noise
+    read: list[np.ndarray] = []
+    decrypt = MaskOwner.decrypt
+
+    def noted(self, asked, state):
+        drawn.append(honest(self, asked, state))
+        return drawn[-1]
+
+    def kept(self, *about):
+        read.append(decrypt(self, *about))
+        return read[-1]
+
+    monkeypatch.setattr(MaskOwner, "decrypt", kept)
+    options = {"eps": 1000.0, "eps_features": 50.0, "least_rows": 5}
+    monkeypatch.setattr(SealedPassiveCipher, "noise", noted)
+    train(tables, with_layout(config, "root", **options), "sealed", unsafe_noise_seed=0)
+    monkeypatch.setattr(SealedPassiveCipher, "noise", lambda self, asked, state: np.zeros_like(drawn[0]))
+    train(tables, with_layout(config, "root", **options), "sealed", unsafe_noise_seed=0)
+    noisy, exact = read
+    assert np.array_equal(noisy - exact, drawn[0][0].T)
+    assert np.abs(drawn[0]).max() > 0
+
+
+def test_with_noise_only_roots_are_vectors(monkeypatch):
+    """A vector below the root could count a row in several nodes of a level, and the noise is for one."""
+    tables, config = scene()
+    options = {"eps": 1000.0, "eps_features": 50.0, "least_rows": 5}
+    with pytest.raises(UnsupportedCombination, match="roots"):
+        train(tables, with_layout(config, "masks", **options), "sealed")
+    monkeypatch.setattr(LatticeCipher, "_layout_of", lambda self, *_: self._masks)
+    with pytest.raises(UnexpectedMessage, match="below the root"):
+        train(tables, with_layout(config, "root", **options), "sealed")
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def _layout_of(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> ActiveLayout:
         """The layout of a level. It depends on the job's sizes and the rows of nodes, so a resumed job repeats it."""
-        if self._masks is not None and (not level.depth or self._name == "masks"):
+        if self._masks is not None and (not level.depth or (self._name == "masks" and not self._noise_bits)):
             return self._masks
         expanded = None if self._expanded is None else self._expanded.plan(current, level, requests)
         if self._expanded is not None and expanded is not None and self._name == "expansion":
@@ -114,7 +114,7 @@ class LatticeCipher(roles.StatisticsCipher):
         chosen: ActiveLayout = self._runs
         if self._expanded is not None and expanded is not None and expanded < least:
             chosen, least = self._expanded, expanded
-        if self._masks is not None:
+        if self._masks is not None and not self._noise_bits:
             vectors = len(level.build) * self._masks.sizes.vector_bytes(self.context.rows)
             if vectors < least and vectors <= BYTES_AT_ONCE:
                 return self._masks

@@ -22,9 +22,10 @@ from veilboost.wire.message import Message
 
 
 class MaskedAnswers(PassiveLayout):
-    """Answers vectors of all rows. Masks are drawn once per session, before the first round."""
+    """Answers vectors of all rows, or only those of roots. Masks are drawn once per session, before the first round."""
 
     handles = (messages.MasksRequest, messages.MaskedRequest)
+    only_roots: bool = False
 
     def __init__(self, context: PassiveContext, noise: Noise | None) -> None:
         super().__init__(context, noise)
@@ -61,6 +62,8 @@ class MaskedAnswers(PassiveLayout):
         sizes, rows, layout = self.sizes, self.context.rows, state.block.layout
         if not isinstance(message, messages.MaskedRequest) or sizes is None or self._filled < len(self._hiding):
             raise UnexpectedMessage("encrypted vectors arrived before the masks were sent")
+        if self.only_roots and state.depth:
+            raise UnexpectedMessage("encrypted vectors of nodes below the root arrived")
         shapes = (rows, FAMILIES * sizes.width), (FAMILIES, DEGREE, sizes.width), (SEED_BYTES,)
         if any(
             found.shape != (build.nodes, *shape)

@@ -30,7 +30,7 @@ class LatticePassiveCipher(PassiveCipher):
         noise: Noise | None = None,
     ) -> None:
         super().__init__(context)
-        self._layout_of = layout_of
+        self._layout_of, self._noise_bits = layout_of, noise_bits
         self._runs, self._masks = AnswersInRuns(context, noise, streams, noise_bits), MaskedAnswers(context, noise)
         self._expanded = ExpandedAnswers(context, noise)
 
@@ -42,7 +42,10 @@ class LatticePassiveCipher(PassiveCipher):
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
         allowed: list[PassiveLayout] = [self._runs]
-        if self._layout_of(job.config) != "runs":
+        name = self._layout_of(job.config)
+        if name != "runs":
+            # Below the root a vector could count a row in several nodes of a level, and the noise is for one.
+            self._masks.only_roots = name in ("root", "expansion") or self._noise_bits > 0
             allowed += [self._masks, self._expanded]
         for layout in allowed:
             layout.begin_training(job)

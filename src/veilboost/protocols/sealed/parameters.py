@@ -104,6 +104,10 @@ def refuse(config: TrainingConfig) -> None:
             (config.proposal == "local", "with eps_features cut points are computed once; set proposal to global"),
             (config.binning == "width", "with eps_features cut points are noisy quantiles; set binning to quantile"),
             (config.weighted_bins, "with eps_features cut points ignore weights; turn weighted_bins off"),
+            (
+                options_of(config).layout == "masks",
+                "with eps_features only roots may reuse masks, as a row must count once in a level; set layout to root",
+            ),
         ]
     for found, problem in problems:
         if found:
