@@ -83,9 +83,11 @@ class RowRuns {
 
 void bind_binning(nb::module_& module);
 void bind_curve(nb::module_& module);
+void bind_expansion(nb::module_& module);
 void bind_gradients(nb::module_& module);
 void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
+void bind_masks(nb::module_& module);
 void bind_noise(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_service(nb::module_& module);

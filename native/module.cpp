@@ -6,9 +6,11 @@ NB_MODULE(_native, module) {
   nanobind::set_leak_warnings(false);
   bind_binning(module);
   bind_curve(module);
+  bind_expansion(module);
   bind_gradients(module);
   bind_histogram(module);
   bind_lattice(module);
+  bind_masks(module);
   bind_noise(module);
   bind_rows(module);
   bind_service(module);

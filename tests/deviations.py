@@ -47,7 +47,7 @@ def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: 
     view, block = views[active], truth.block(victim)
     offered = view.received(ColumnsOffered, victim)[0]
     layout = BinLayout(offered.offsets, offered.missing, offered.kind)
-    reader, hits = SumsReader(view, layout), list[BoolArray]()
+    reader, hits = SumsReader(view, layout, victim), list[BoolArray]()
     for one in rounds(view, victim):
         sums = reader.read(one.levels[0], one.opening)
         if sums is None or block.shared is None:

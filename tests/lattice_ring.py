@@ -12,20 +12,22 @@ import numpy as np
 from veilboost.crypto.lattice.keys import DEGREE, ERROR_COINS, PRIMES, RESIDUE_BITS, ROOTS, SEED_BYTES
 from veilboost.types import Int64Array, UInt8Array, UInt64Array
 
-# On the wire place i of a transformed polynomial holds its value at root^(2k + 1), k = i with its bits reversed.
-_BITS = DEGREE.bit_length() - 1
-WIRE_ORDER = sum((np.arange(DEGREE) >> bit & 1) << (_BITS - 1 - bit) for bit in range(_BITS))
+
+def wire_order(degree: int) -> Int64Array:
+    """On the wire place i of a transformed polynomial holds its value at root^(2k + 1), k = i in reversed bits."""
+    bits = degree.bit_length() - 1
+    return np.array(sum((np.arange(degree) >> bit & 1) << (bits - 1 - bit) for bit in range(bits)))
 
 
 class Ring:
     """Polynomials modulo X^N + 1 and one prime p; the last axis of an array is the polynomial's."""
 
-    def __init__(self, p: int, root: int) -> None:
-        self.p = p
+    def __init__(self, p: int, root: int, degree: int = DEGREE) -> None:
+        self.p, self.degree, self._order = p, degree, wire_order(degree)
         # Step m of the transform needs the odd powers of a root of order 2m: root^(N / m).
-        steps = [1 << bit for bit in range(1, _BITS + 1)]
-        self._powers = [self._odd_powers(pow(root, DEGREE // m, p), m // 2) for m in steps]
-        self._inverse_powers = [self._odd_powers(pow(root, -(DEGREE // m), p), m // 2) for m in steps]
+        steps = [1 << bit for bit in range(1, degree.bit_length())]
+        self._powers = [self._odd_powers(pow(root, degree // m, p), m // 2) for m in steps]
+        self._inverse_powers = [self._odd_powers(pow(root, -(degree // m), p), m // 2) for m in steps]
 
     def _odd_powers(self, root: int, count: int) -> UInt64Array:
         return np.array([pow(root, 2 * k + 1, self.p) for k in range(count)], dtype=np.uint64)[:, None, None]
@@ -57,32 +59,32 @@ class Ring:
         P(X) = E(X^2) + X O(X^2), and the odd powers of a root of order 2m are the square roots of those of order m:
         twice N/m polynomials of m/2 values become N/m of m values. Axes: value, polynomial, batch.
         """
-        values = np.ascontiguousarray(coefficients.reshape(-1, DEGREE).T)[None]
+        values = np.ascontiguousarray(coefficients.reshape(-1, self.degree).T)[None]
         for powers in self._powers:
             even, odd = np.split(values, 2, axis=1)
             odd = self.multiply(odd, powers)
             values = np.concatenate((self.add(even, odd), self.subtract(even, odd)))
-        return np.ascontiguousarray(values[WIRE_ORDER, 0].T).reshape(coefficients.shape)
+        return np.ascontiguousarray(values[self._order, 0].T).reshape(coefficients.shape)
 
     def inverse(self, transformed: UInt64Array) -> UInt64Array:
         """The coefficients: `forward` step by step backwards, the halves left for the end."""
-        values = np.empty((DEGREE, 1, transformed.size // DEGREE), dtype=np.uint64)
-        values[WIRE_ORDER, 0] = transformed.reshape(-1, DEGREE).T
+        values = np.empty((self.degree, 1, transformed.size // self.degree), dtype=np.uint64)
+        values[self._order, 0] = transformed.reshape(-1, self.degree).T
         for powers in reversed(self._inverse_powers):
             first, second = np.split(values, 2)
             odd = self.multiply(self.subtract(first, second), powers)
             values = np.concatenate((self.add(first, second), odd), axis=1)
-        coefficients = self.scale(values[0], pow(DEGREE, -1, self.p))
+        coefficients = self.scale(values[0], pow(self.degree, -1, self.p))
         return np.ascontiguousarray(coefficients.T).reshape(transformed.shape)
 
     def uniform(self, seed: bytes, stream: int) -> UInt64Array:
         """A uniform polynomial: the low bits of the stream's words, those that are no residue left out."""
         source = KeyStream(seed, stream)
         found = np.empty(0, dtype=np.uint64)
-        while len(found) < DEGREE:
-            words = source.words(DEGREE) & np.uint64((1 << RESIDUE_BITS) - 1)
+        while len(found) < self.degree:
+            words = source.words(self.degree) & np.uint64((1 << RESIDUE_BITS) - 1)
             found = np.concatenate((found, words[words < self.p]))
-        return found[:DEGREE]
+        return found[: self.degree]
 
 
 @cache
@@ -111,7 +113,7 @@ def pack(residues: UInt64Array) -> UInt8Array:
 
 
 def unpack(packed: UInt8Array) -> UInt64Array:
-    bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*packed.shape[:-1], DEGREE, RESIDUE_BITS)
+    bits = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*packed.shape[:-1], -1, RESIDUE_BITS)
     padded = np.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, 64 - RESIDUE_BITS)])
     return np.packbits(padded, axis=-1, bitorder="little").view("<u8")[..., 0].astype(np.uint64)
 
@@ -134,24 +136,24 @@ class KeyStream:
         return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
 
 
-def errors(source: KeyStream) -> Int64Array:
+def errors(source: KeyStream, degree: int = DEGREE) -> Int64Array:
     """Centred binomial: of every word, the first coins less the next ones."""
-    bits = np.unpackbits(source.words(DEGREE).astype("<u8")[:, None].view(np.uint8), axis=1, bitorder="little")
-    coins = bits[:, : 2 * ERROR_COINS].reshape(DEGREE, 2, ERROR_COINS).sum(axis=2, dtype=np.int64)
+    bits = np.unpackbits(source.words(degree).astype("<u8")[:, None].view(np.uint8), axis=1, bitorder="little")
+    coins = bits[:, : 2 * ERROR_COINS].reshape(degree, 2, ERROR_COINS).sum(axis=2, dtype=np.int64)
     return coins[:, 0] - coins[:, 1]
 
 
-def ternary(source: KeyStream) -> Int64Array:
+def ternary(source: KeyStream, degree: int = DEGREE) -> Int64Array:
     """-1, 0 or 1: the five digits to base 3 of every byte below 3^5, lowest first, other bytes left out.
 
     What is left of the last word is not used again.
     """
     found: list[int] = []
-    while len(found) < DEGREE:
+    while len(found) < degree:
         for byte in source.words(1).astype("<u8").tobytes():
             if byte < 3**5:
                 found += [byte // 3**place % 3 - 1 for place in range(5)]
-    return np.array(found[:DEGREE], dtype=np.int64)
+    return np.array(found[:degree], dtype=np.int64)
 
 
 def flood(source: KeyStream, count: int, log_flood: int) -> Int64Array:

@@ -38,24 +38,25 @@ void unpack4(const std::uint8_t* in, u64* v) {
   v[3] = (words[2] >> 22 | static_cast<u64>(in[24]) << 42) & kResidueMask;
 }
 
-template <bool kTransformed>
+// The functions on single polynomials serve rings of any degree; `Of` is the ring's transform.
+template <bool kTransformed, class Of = Transform>
 void pack(const Word* a, const Prime& prime, std::uint8_t* out) {
-  for (std::size_t i = 0; i < kN; i += 4, out += 25) {
+  for (std::size_t i = 0; i < Of::kN; i += 4, out += 25) {
     u64 v[4];
-    for (std::size_t k = 0; k < 4; ++k) v[k] = Lanes::number(a[kTransformed ? Transform::place(i + k) : i + k], prime);
+    for (std::size_t k = 0; k < 4; ++k) v[k] = Lanes::number(a[kTransformed ? Of::place(i + k) : i + k], prime);
     pack4(v, out);
   }
 }
 
-template <bool kTransformed>
+template <bool kTransformed, class Of = Transform>
 bool unpack(const std::uint8_t* in, const Prime& prime, Word* out) {
   bool fits = true;
-  for (std::size_t i = 0; i < kN; i += 4, in += 25) {
+  for (std::size_t i = 0; i < Of::kN; i += 4, in += 25) {
     u64 v[4];
     unpack4(in, v);
     for (std::size_t k = 0; k < 4; ++k) {
       fits &= v[k] < prime.p;
-      out[kTransformed ? Transform::place(i + k) : i + k] = Lanes::word(v[k], prime);
+      out[kTransformed ? Of::place(i + k) : i + k] = Lanes::word(v[k], prime);
     }
   }
   return fits;
@@ -64,21 +65,22 @@ bool unpack(const std::uint8_t* in, const Prime& prime, Word* out) {
 // --- randomness ---------------------------------------------------------------------------------------------
 
 // Uniform residues, transformed: 50 bits of each word, words that are too large skipped.
+template <class Of = Transform>
 void uniform(const std::uint8_t* seed, u64 stream, const Prime& prime, Word* out) {
-  alignas(64) u64 words[kN];
+  alignas(64) u64 words[Of::kN];
   Chacha source(seed, stream);
-  source.fill(words, kN);
+  source.fill(words, Of::kN);
   bool skipped = false;
-  for (std::size_t i = 0; i < kN; ++i) {
+  for (std::size_t i = 0; i < Of::kN; ++i) {
     const u64 x = words[i] & kResidueMask;
     skipped |= x >= prime.p;
-    out[Transform::place(i)] = Lanes::word(x, prime);
+    out[Of::place(i)] = Lanes::word(x, prime);
   }
   if (!skipped) return;
-  for (std::size_t i = 0, from = 0; i < kN;) {
-    const u64 x = (from < kN ? words[from] : source.next()) & kResidueMask;
+  for (std::size_t i = 0, from = 0; i < Of::kN;) {
+    const u64 x = (from < Of::kN ? words[from] : source.next()) & kResidueMask;
     ++from;
-    if (x < prime.p) out[Transform::place(i++)] = Lanes::word(x, prime);
+    if (x < prime.p) out[Of::place(i++)] = Lanes::word(x, prime);
   }
 }
 
@@ -98,12 +100,39 @@ void errors(Chacha& source, Word* first, Word* second) {
   }
 }
 
+// A polynomial with small coefficients.
+template <std::size_t kDegree>
+struct SmallOf {
+  std::int8_t of[kDegree];
+
+  void errors(Chacha& source) {
+    for (std::size_t i = 0; i < kDegree; i += Chacha::kWords) {
+      u64 words[Chacha::kWords];
+      source.fill(words, Chacha::kWords);
+      for (std::size_t k = 0; k < Chacha::kWords; ++k) of[i + k] = static_cast<std::int8_t>(centred_binomial(words[k]));
+    }
+  }
+  void ternaries(Chacha& source) { ternary(source, of, kDegree); }
+
+  void words(const Prime& prime, Word* out) const {
+    for (std::size_t i = 0; i < kDegree; ++i) out[i] = Lanes::small(of[i], prime);
+  }
+  template <class Of>
+  void transformed(const Of& transform, Word* out) const {
+    words(transform.prime, out);
+    transform.forward(out, 0);
+  }
+};
+
+Word prepared_word(u64 value, const Prime& prime) { return Lanes::word(Lanes::prepared(value, prime), prime); }
+
 // --- polynomials --------------------------------------------------------------------------------------------
 
 // out = a * prepared + carried (if any). The result is below p.
+template <class Of = Transform>
 void multiply_add(const Lanes lanes, const Word* a, const Word* prepared, const Word* carried, Word* out) {
   alignas(64) static const Word kNothing[kL] = {};
-  for (std::size_t i = 0; i < kN; i += kL) {
+  for (std::size_t i = 0; i < Of::kN; i += kL) {
     typename Lanes::Sum sum;
     lanes.accumulate(sum, Lanes::load(a + i), Lanes::load(prepared + i));
     Lanes::store(out + i, lanes.settled(lanes.settle(Lanes::load(carried ? carried + i : kNothing), sum)));
@@ -121,9 +150,10 @@ void prepare_secret(const std::int8_t* s, void* out) {
 }
 
 // -a, for computing m - a s in all families.
+template <class Of = Transform>
 void negated_uniform(const std::uint8_t* seed, u64 stream, const Prime& prime, Word* out) {
-  uniform(seed, stream, prime, out);
-  for (std::size_t i = 0; i < kN; ++i) out[i] = Lanes::negated(out[i], prime);
+  uniform<Of>(seed, stream, prime, out);
+  for (std::size_t i = 0; i < Of::kN; ++i) out[i] = Lanes::negated(out[i], prime);
 }
 
 void public_part(const void* secret, const std::uint8_t* seed, const std::uint8_t* noise_key, u64 stream,

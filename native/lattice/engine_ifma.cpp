@@ -2,6 +2,9 @@
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"
+//
+#include "expansion_body.h"
+#include "masks_body.h"
 #include "service_body.h"
 
 namespace {
@@ -13,3 +16,5 @@ bool has_ifma() {
 
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);
 const lattice::ServiceEngine lattice::kServiceIfma = LATTICE_SERVICE_ENGINE(has_ifma);
+const lattice::ExpansionEngine lattice::kExpansionIfma = LATTICE_EXPANSION_ENGINE(has_ifma);
+const lattice::MaskEngine lattice::kMaskIfma = LATTICE_MASK_ENGINE(has_ifma);

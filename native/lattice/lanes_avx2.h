@@ -114,7 +114,9 @@ struct Lanes {
   }
   static V reduced_other(V y, Other of) { return _mm256_fnmadd_pd(nearest(_mm256_mul_pd(y, of.inverse)), of.p, y); }
   V less_centred(V x, V y, Other) const { return _mm256_sub_pd(x, y); }
+  V centred(V y, Other) const { return finish(y); }
   static V plus(V a, V b) { return _mm256_add_pd(a, b); }
+  static V minus(V a, V b) { return _mm256_sub_pd(a, b); }
 };
 
 }  // namespace

@@ -128,7 +128,11 @@ struct Lanes {
     const V difference = _mm512_sub_epi64(_mm512_add_epi64(x, p), y);
     return _mm512_mask_add_epi64(difference, _mm512_cmpgt_epu64_mask(y, of.half), difference, of.p);
   }
+  V centred(V y, Other of) const {
+    return _mm512_mask_add_epi64(y, _mm512_cmpgt_epu64_mask(y, of.half), y, _mm512_sub_epi64(p, of.p));
+  }
   static V plus(V a, V b) { return _mm512_add_epi64(a, b); }
+  V minus(V a, V b) const { return _mm512_sub_epi64(_mm512_add_epi64(a, p), b); }
 };
 
 }  // namespace

@@ -72,7 +72,9 @@ struct Lanes {
   static Other other(const Prime& prime) { return {prime.p, prime.p / 2}; }
   static V reduced_other(V y, Other of) { return y >= of.p ? y - of.p : y; }
   V less_centred(V x, V y, Other of) const { return x + p - y + (y > of.half ? of.p : 0); }
+  V centred(V y, Other of) const { return y > of.half ? y + p - of.p : y; }  // centred(y mod other), modulo p
   static V plus(V a, V b) { return a + b; }
+  V minus(V a, V b) const { return a + p - b; }
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ring.h"
 
+#include "expansion_ring.h"
 #include "service_ring.h"
 
 namespace lattice {
@@ -26,6 +27,11 @@ struct Tables {
 
 const Roots<kN>& TrainingRing::roots(std::size_t prime) {
   static const Tables<TrainingRing, kPrimes> made;
+  return made.of[prime];
+}
+
+const Roots<ExpansionRing::kN>& ExpansionRing::roots(std::size_t prime) {
+  static const Tables<ExpansionRing, ExpansionRing::kPrimes> made;
   return made.of[prime];
 }
 

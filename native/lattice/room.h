@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 #include <stdexcept>
 
 #include "../kernels.h"
@@ -15,10 +18,15 @@ namespace {
 // Polynomials of `kPolyWords`, aligned for the widest registers and wiped on destruction: they may hold secrets.
 class Words {
  public:
-  explicit Words(std::size_t polynomials)
-      : bytes_(polynomials * lattice::kPolyWords * 8),
-        at_(static_cast<char*>(std::aligned_alloc(64, bytes_ ? bytes_ : 64))) {
+  explicit Words(std::size_t polynomials) : bytes_(polynomials * lattice::kPolyWords * 8) {
+    constexpr std::size_t kHugePage = std::size_t{1} << 21;
+    const std::size_t unit = bytes_ < kHugePage ? 64 : kHugePage;
+    const std::size_t room = bytes_ ? (bytes_ + unit - 1) / unit * unit : unit;
+    at_ = static_cast<char*>(std::aligned_alloc(unit, room));
     if (!at_) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (unit == kHugePage) madvise(at_, room, MADV_HUGEPAGE);  // fewer page faults
+#endif
   }
   ~Words() {
     std::memset(at_, 0, bytes_);

@@ -73,28 +73,7 @@ bool service_fits(const std::uint8_t* packed) {
 
 // --- small and uniform polynomials --------------------------------------------------------------------------
 
-struct Small {
-  std::int8_t of[kServiceN];
-
-  void errors(Chacha& source) {
-    for (std::size_t i = 0; i < kServiceN; i += Chacha::kWords) {
-      u64 words[Chacha::kWords];
-      source.fill(words, Chacha::kWords);
-      for (std::size_t k = 0; k < Chacha::kWords; ++k) of[i + k] = static_cast<std::int8_t>(centred_binomial(words[k]));
-    }
-  }
-  void ternaries(Chacha& source) { ternary(source, of, kServiceN); }
-
-  void words(const Prime& prime, Word* out) const {
-    for (std::size_t i = 0; i < kServiceN; ++i) out[i] = Lanes::small(of[i], prime);
-  }
-  void transformed(std::size_t j, Word* out) const {
-    words(ServiceRing::kPrime[j], out);
-    service_of(j).forward(out, 0);
-  }
-};
-
-Word prepared_word(u64 value, const Prime& prime) { return Lanes::word(Lanes::prepared(value, prime), prime); }
+using Small = SmallOf<kServiceN>;
 
 void uniform_service(const std::uint8_t* seed, std::size_t j, Word* out) {
   const Prime& prime = ServiceRing::kPrime[j];
@@ -127,7 +106,7 @@ void prepare_service_secret(const std::int8_t* s, void* out) {
   std::memcpy(small.of, s, kServiceN);
   for (std::size_t j = 0; j < kServicePrimes; ++j, own += kServiceN, square += kServiceN) {
     const Prime& prime = ServiceRing::kPrime[j];
-    small.transformed(j, own);
+    small.transformed(service_of(j), own);
     for (std::size_t i = 0; i < kServiceN; ++i) {
       const u64 value = Lanes::number(own[i], prime);
       own[i] = prepared_word(value, prime), square[i] = prepared_word(multiply(value, value, prime), prime);
@@ -147,7 +126,7 @@ void service_public_part(const void* secret, const std::uint8_t* seed, const std
     const Prime& prime = ServiceRing::kPrime[j];
     uniform_service(seed, j, minus_a);
     for (std::size_t i = 0; i < kServiceN; ++i) minus_a[i] = Lanes::negated(minus_a[i], prime);
-    error.transformed(j, b);
+    error.transformed(service_of(j), b);
     service_product(service_of(j).lanes, minus_a, static_cast<const Word*>(secret) + j * kServiceN, b, b);
     pack_service(b, prime, out + j * ServiceRing::kPrimeBytes);
   }
@@ -177,7 +156,7 @@ void service_encrypt(const void* key, const std::int64_t* values, const std::int
     const Prime& prime = ServiceRing::kPrime[j];
     const Service& transform = service_of(j);
     const Word *b = static_cast<const Word*>(key) + j * kServiceN, *a = b + kServicePrimes * kServiceN;
-    r.transformed(j, mask);
+    r.transformed(service_of(j), mask);
     first.words(prime, part);
     for (std::size_t k = 0; k < terms; ++k) {
       Word& at = part[place[k]];
@@ -186,7 +165,7 @@ void service_encrypt(const void* key, const std::int64_t* values, const std::int
     transform.forward(part, 0);
     service_product(transform.lanes, mask, b, part, part);
     pack_service(part, prime, out + j * ServiceRing::kPrimeBytes);
-    second.transformed(j, part);
+    second.transformed(service_of(j), part);
     service_product(transform.lanes, mask, a, part, part);
     pack_service(part, prime, out + ServiceRing::kPolyBytes + j * ServiceRing::kPrimeBytes);
   }
@@ -222,8 +201,8 @@ void service_blind(const BlindJob& job) {
     const std::size_t here = j * ServiceRing::kPrimeBytes;
     for (std::size_t k = 0; k < 4; ++k) unpack_service(job.node + k * ServiceRing::kPolyBytes + here, prime, at[k]);
     for (std::size_t k = 0; k < 2; ++k) unpack_service(job.row + k * ServiceRing::kPolyBytes + here, prime, at[4 + k]);
-    small[0].transformed(j, middle), small[1].transformed(j, last);
-    small[2].transformed(j, r), small[3].transformed(j, r_);
+    small[0].transformed(service_of(j), middle), small[1].transformed(service_of(j), last);
+    small[2].transformed(service_of(j), r), small[3].transformed(service_of(j), r_);
     const Word *b = static_cast<const Word*>(job.key) + j * kServiceN, *a = b + kServicePrimes * kServiceN;
     // A row times the prepared factor is itself prepared, so nodes need not be.
     const u64 n1 = Lanes::prepared(job.factor[j], prime), minus = n1 ? prime.p - n1 : 0;

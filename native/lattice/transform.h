@@ -78,7 +78,11 @@ struct alignas(64) TransformOf {
   }
 
   // In place, residues to coefficients. Results are below p.
-  __attribute__((noinline)) void inverse(Word* a) const {
+  void inverse(Word* a) const { inverse_below(a, kN); }
+
+  // The same for the coefficients below `count` only; others are overwritten. Layers that join far coefficients need
+  // only their sums.
+  __attribute__((noinline)) void inverse_below(Word* a, std::size_t count) const {
     const Lanes own = lanes;
     for (std::size_t block = 0; block < kN / kBlock; ++block) {
       Word* block_at = a + block * kBlock;
@@ -103,9 +107,13 @@ struct alignas(64) TransformOf {
       }
       half *= 2;
     }
-    for (; half < kN; half *= 4) inverse_two_layers(own, a, half);
+    for (; half < kN && half < count; half *= 4) inverse_two_layers(own, a, half);
     const Lanes::Factor scale = Lanes::factor(&inverse_n[0], &inverse_n[1]);
-    for (std::size_t j = 0; j < kN; j += kL) Lanes::store(a + j, own.finish(own.times(Lanes::load(a + j), scale)));
+    for (std::size_t j = 0; j < (half < kN ? half : kN); j += kL) {
+      V sum = Lanes::load(a + j);
+      for (std::size_t far = half; far < kN; far += half) sum = own.finish(Lanes::plus(sum, Lanes::load(a + far + j)));
+      Lanes::store(a + j, own.finish(own.times(sum, scale)));
+    }
   }
 
   // Only the coefficients at run-1, 2 run-1, ...: all layers except the last few need only differences, and each

@@ -280,6 +280,113 @@ class LatticePublic:
         threads: int,
     ) -> bool: ...
 
+def expansion_tiles(depth: NDArray[int32], slots: int) -> int: ...
+
+class ExpansionSecret:
+    def __init__(self, key: bytes, engine: str) -> None: ...
+    def public_keys(self, seed: bytes, depth: int, out: NDArray[uint8], threads: int) -> None: ...
+    def encrypt(
+        self,
+        values: NDArray[int32],
+        group: NDArray[int32],
+        rows: NDArray[int32],
+        begin: NDArray[int64],
+        end: NDArray[int64],
+        depth: NDArray[int32],
+        log_delta: int,
+        seed: bytes,
+        noise: bytes,
+        out: NDArray[uint8],
+        threads: int,
+    ) -> None: ...
+    def decrypt(
+        self,
+        sums: NDArray[uint8],
+        masks: NDArray[uint8],
+        depth: NDArray[int32],
+        slots: int,
+        bits: int,
+        log_delta: int,
+        out: NDArray[int64],
+        threads: int,
+    ) -> None: ...
+
+class ExpansionPublic:
+    def __init__(self, seed: bytes, packed: NDArray[uint8], depth: int, engine: str) -> None: ...
+    def sum(
+        self,
+        ciphertext: NDArray[uint8],
+        seed: bytes,
+        bins: Sequence[NDArray[Any]],
+        matrix: NDArray[int32],
+        rows: NDArray[int32],
+        begin: NDArray[int64],
+        end: NDArray[int64],
+        depth: NDArray[int32],
+        feature_start: NDArray[int32],
+        slots: int,
+        log_flood: int,
+        log_delta: int,
+        bits: int,
+        added: NDArray[int64],
+        noise: bytes,
+        sums: NDArray[uint8],
+        masks: NDArray[uint8],
+        threads: int,
+    ) -> bool: ...
+
+class LatticeMasks:
+    def __init__(self, seed: bytes, rows: int, engine: str) -> None: ...
+    def encrypt(
+        self,
+        values: NDArray[int32],
+        key: bytes,
+        log_delta: int,
+        bits: int,
+        out: NDArray[uint8],
+        part: NDArray[uint8],
+        threads: int,
+    ) -> None: ...
+    def make(
+        self,
+        bins: NDArray[Any],
+        offsets: NDArray[int32],
+        first: int,
+        noise: bytes,
+        masks: NDArray[uint8],
+        hiding: NDArray[int8],
+        threads: int,
+    ) -> None: ...
+
+def lattice_add_rows(
+    dense: NDArray[uint8], bins: NDArray[Any], starts: NDArray[int32], engine: str, sums: NDArray[uint64]
+) -> None: ...
+def lattice_answer(
+    sums: NDArray[uint64],
+    mask: NDArray[int32],
+    hiding: NDArray[int8],
+    part: NDArray[uint8],
+    log_flood: int,
+    log_delta: int,
+    bits: int,
+    mask_bytes: int,
+    added: NDArray[int64],
+    noise: bytes,
+    engine: str,
+    out: NDArray[uint64],
+    threads: int,
+) -> None: ...
+def lattice_unmask(
+    answers: NDArray[uint64],
+    mask: NDArray[int32],
+    masks: NDArray[uint8],
+    key: bytes,
+    log_delta: int,
+    bits: int,
+    engine: str,
+    out: NDArray[int64],
+    threads: int,
+) -> None: ...
 def service_primes() -> list[int]: ...
 
 class ServiceSecret:

@@ -13,6 +13,7 @@ PartyName: TypeAlias = str
 
 AnyArray: TypeAlias = NDArray[Any]
 BoolArray: TypeAlias = NDArray[np.bool_]
+Int8Array: TypeAlias = NDArray[np.int8]
 UInt8Array: TypeAlias = NDArray[np.uint8]
 UInt32Array: TypeAlias = NDArray[np.uint32]
 UInt64Array: TypeAlias = NDArray[np.uint64]

@@ -25,8 +25,9 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.protocols.lattice.layouts import Asked
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums, value_bits
-from veilboost.protocols.lattice.passive import Incoming, LatticePassiveCipher
+from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed import parameters
 from veilboost.protocols.spec import ProtocolSpec
@@ -292,16 +293,18 @@ def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: Tra
     TIMES (g - 1/2) to that of another, and subtracts the same from the next bin: the first column wins if g is
     positive, the second if not. Multiplication under encryption gives the sums that are computed here in the clear.
     """
-    labels, spec, config = tables[active].label, protocol_named(protocol), replace(config, max_depth=1)
+    labels, spec = tables[active].label, protocol_named(protocol)
+    # In runs, where sums have more room than gradients need.
+    config = replace(config, max_depth=1, options={**config.options, "layout": "runs"})
     if labels is None:
         raise MissingLabel(f"{active} has no labels")
     current: list[Round] = []
     found = np.full(config.n_estimators, -1.0)
     marked = _NO_INTS  # the first slots of the two columns, in this round's order
 
-    def added(incoming: Incoming, state: RoundState) -> Int64Array:
+    def added(asked: Asked, state: RoundState) -> Int64Array:
         nonlocal marked
-        sums = np.zeros((len(incoming.node), 2, state.block.layout.slots), dtype=np.int64)
+        sums = np.zeros((asked.answers, 2, state.block.layout.slots), dtype=np.int64)
         half, g = 1 << current[-1].scale.g_exponent - 1, int(current[-1].gradients[0, state.number, 0])
         marked, more = state.shuffle.starts[:2], TIMES * np.array([g + half, g - half])
         sums[0, 0, marked], sums[0, 0, marked + 1] = more, -more
@@ -320,7 +323,8 @@ def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: Tra
         return role
 
     def multiplying(context: PassiveContext) -> VerticalPassive:
-        return VerticalPassive(context, LatticePassiveCipher(context, streams=protocol == "lattice", noise=added))
+        streams = protocol == "lattice"
+        return VerticalPassive(context, LatticePassiveCipher(context, lambda _: "auto", streams, noise=added))
 
     refused = None
     try:

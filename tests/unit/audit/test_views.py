@@ -18,8 +18,8 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.lattice import active as lattice_active
-from veilboost.protocols.lattice.messages import LatticeMore
+from veilboost.protocols.lattice import runs_active
+from veilboost.protocols.lattice.messages import BinMasks, ExpandedSums, LatticeMore
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.protocols.vertical.messages import (
     BeginRound,
@@ -130,17 +130,26 @@ def test_an_active_party_knows_its_own_gradients(parties: int) -> None:
     assert own_gradients(views["p1"]) is None
 
 
-@pytest.mark.parametrize("in_pieces", [False, True])
-def test_lattice_sums_open_with_the_own_key_alone(monkeypatch: pytest.MonkeyPatch, in_pieces: bool) -> None:
+@pytest.mark.parametrize(
+    ("layout", "in_pieces"), [("runs", False), ("runs", True), ("masks", False), ("expansion", False)]
+)
+def test_lattice_sums_open_with_the_own_key_alone(
+    monkeypatch: pytest.MonkeyPatch, layout: str, in_pieces: bool
+) -> None:
     if in_pieces:
         monkeypatch.setattr(keys, "SPAN_ROWS", 30)
-        monkeypatch.setattr(lattice_active, "BYTES_AT_ONCE", 1)
-    views, truth = audited("lattice")
+        monkeypatch.setattr(runs_active, "BYTES_AT_ONCE", 1)
+    views, truth = audited("lattice", options={"layout": layout})
     assert bool(views["p0"].sent(LatticeMore)) == in_pieces
+    assert bool(views["p0"].received(BinMasks)) == (layout != "runs")
+    assert bool(views["p0"].received(ExpandedSums)) == (layout == "expansion")
     plain, _ = audited("plain")
     offered = views["p0"].received(ColumnsOffered)[0]
-    layout = BinLayout(offered.offsets, offered.missing, offered.kind)
-    reader, blind = SumsReader(views["p0"], layout), SumsReader(dataclasses.replace(views["p0"], secret=None), layout)
+    bins = BinLayout(offered.offsets, offered.missing, offered.kind)
+    reader, blind = (
+        SumsReader(views["p0"], bins, "p1"),
+        SumsReader(dataclasses.replace(views["p0"], secret=None), bins, "p1"),
+    )
     for one, other in zip(rounds(views["p0"], "p1"), rounds(plain["p0"], "p1"), strict=True):
         for level, clear in zip(one.levels, other.levels, strict=True):
             opened = reader.read(level, one.opening)
@@ -167,8 +176,8 @@ def test_paillier_sums_open_with_the_own_key_and_not_without() -> None:
     offered = views["p0"].received(ColumnsOffered)[0]
     layout = BinLayout(offered.offsets, offered.missing, offered.kind)
     block = truth.block("p1")
-    blind = SumsReader(dataclasses.replace(views["p0"], secret=run.secrets["p1"]), layout)
-    reader = SumsReader(views["p0"], layout)
+    blind = SumsReader(dataclasses.replace(views["p0"], secret=run.secrets["p1"]), layout, "p1")
+    reader = SumsReader(views["p0"], layout, "p1")
     assert gradients is not None
     for one in rounds(views["p0"], "p1"):
         for level in one.levels:

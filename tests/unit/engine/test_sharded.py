@@ -70,9 +70,10 @@ def test_nodes_that_are_cut_into_blocks_are_cut_alike():
     """With 30 bits no more than 1023 rows may be summed at once."""
     columns = make_columns(5, 2500, numeric=4, categorical=1, missing=0.1)
     tables = split_among(columns, make_labels(5, columns), 2)
-    config = dataclasses.replace(CONFIG, gradient_bits=30)
+    plain = dataclasses.replace(CONFIG, gradient_bits=30)
+    config = in_runs(plain)
     expected = train(tables, config, "lattice")
-    assert sha(expected) == sha(train(tables, config))
+    assert sha(expected) == sha(train(tables, plain))
     run = train(tables, config, "lattice", engine=shards(3))
     assert (sha(run), run.bytes_sent) == (sha(expected), expected.bytes_sent)
 
@@ -119,19 +120,24 @@ def test_every_span_has_a_seed_of_its_own():
     assert keys.span_seed(seed, 1) != keys.span_seed(seed[::-1], 1)
 
 
+def in_runs(config):
+    return dataclasses.replace(config, options={"layout": "runs"})
+
+
 @pytest.mark.parametrize("engine", [None, 3])
 def test_very_many_rows_come_in_several_messages(monkeypatch, engine):
     """Bounds that are small here: the model is the same, and more messages travel."""
-    from veilboost.protocols.lattice import active as lattice_active
+    from veilboost.protocols.lattice import runs_active
     from veilboost.protocols.plain import active, passive
 
     options = {} if engine is None else {"engine": shards(engine)}
     for protocol, more in (("plain", "MoreGradients"), ("lattice", "LatticeMore")):
         tables, config = scene()
+        config = in_runs(config) if protocol == "lattice" else config
         expected = sha(train(tables, config, protocol, **options))
         with monkeypatch.context() as small:
             small.setattr(keys, "SPAN_ROWS", 30)
-            small.setattr(lattice_active, "BYTES_AT_ONCE", 1)
+            small.setattr(runs_active, "BYTES_AT_ONCE", 1)
             small.setattr(active, "ROWS_AT_ONCE", 50)
             small.setattr(passive, "ROWS_AT_ONCE", 50)
             run = train(tables, config, protocol, **options)
@@ -141,7 +147,7 @@ def test_very_many_rows_come_in_several_messages(monkeypatch, engine):
 
 def test_what_comes_in_several_messages_must_fit(monkeypatch):
     from veilboost.party import simulation
-    from veilboost.protocols.lattice import active as lattice_active
+    from veilboost.protocols.lattice import runs_active
     from veilboost.protocols.lattice.messages import LatticeMore
     from veilboost.protocols.plain import active, passive
     from veilboost.protocols.plain.messages import MoreGradients
@@ -172,11 +178,12 @@ def test_what_comes_in_several_messages_must_fit(monkeypatch):
 
     monkeypatch.setattr(simulation, "MemoryChannel", Meddling)
     monkeypatch.setattr(keys, "SPAN_ROWS", 30)
-    monkeypatch.setattr(lattice_active, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(runs_active, "BYTES_AT_ONCE", 1)
     monkeypatch.setattr(active, "ROWS_AT_ONCE", 50)
     monkeypatch.setattr(passive, "ROWS_AT_ONCE", 50)
     tables, config = scene()
     for protocol in ("plain", "lattice"):
+        config = in_runs(config) if protocol == "lattice" else config
         meddled = sha(train(tables, config, protocol))
         assert meddled == sha(train(tables, config, protocol, engine=shards(2)))
     assert set(refused) == {"MoreGradients", "LatticeMore"}

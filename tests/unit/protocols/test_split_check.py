@@ -77,14 +77,14 @@ def test_a_passive_party_that_multiplies_in_sealed_is_found_when_it_wins(eps_fea
     """The review's attack: a target row counts 2^14 times in one bin, and as often less in the next."""
     honest = SealedPassiveCipher.noise
 
-    def multiplied(self, incoming, state):
-        added, shape = honest(self, incoming, state), (len(incoming.node), 2, state.block.layout.slots)
+    def multiplied(self, asked, state):
+        added, shape = honest(self, asked, state), (asked.answers, 2, state.block.layout.slots)
         added = np.zeros(shape, dtype=np.int64) if added is None else added
         added[:, 0, 0] += 1 << 34
         added[:, 0, 1] -= 1 << 34
         return added
 
-    options = {"eps": 1000.0, "least_rows": 5, "eps_features": eps_features}
+    options = {"eps": 1000.0, "least_rows": 5, "eps_features": eps_features, "layout": "runs"}
     tables, config = scene("sealed", options=options)
     monkeypatch.setattr(SealedPassiveCipher, "noise", multiplied)
     with pytest.raises(InconsistentSplit, match="p1"):

@@ -14,10 +14,24 @@ from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey, Sizes
+from veilboost.crypto.lattice.expansion import DenseSecretKey, DenseSizes
+from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, Sizes
+from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, vector_key
 from veilboost.crypto.paillier.ciphertexts import PairPacking
 from veilboost.crypto.paillier.keys import PreparedRandomness
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums, cut_into_blocks, value_bits
+from veilboost.protocols.lattice.expansion_active import KEY_NAME, decrypt_nodes
+from veilboost.protocols.lattice.messages import (
+    BinMasks,
+    ExpandedRequest,
+    ExpandedSums,
+    LatticeRequest,
+    LatticeSums,
+    MaskedRequest,
+    MaskedSums,
+    MasksRequest,
+    cut_into_blocks,
+    value_bits,
+)
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, ClearSums, ColumnsOffered
 from veilboost.protocols.vertical.round_state import ColumnShuffle
@@ -28,7 +42,9 @@ PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
 LINKING, PASSES = 400, 3  # nodes of the nearest rounds that identify columns, and passes over all rounds
 
 
-@declare("bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums))
+@declare(
+    "bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums, MaskedSums, ExpandedSums)
+)
 def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """The bin of each row, from exact sums per bin over many nodes and trees.
 
@@ -140,7 +156,12 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
     if view.sums.counts:
         gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
-    reader, recomputed = SumsReader(view, layout), _RecomputedSums(truth.block(peer), len(gradients), rng)
+    # Encrypted sums come with a new column order in every round, unless masks are reused.
+    in_order = bool(view.received(ClearSums, peer) or view.received(BinMasks, peer))
+    reader, recomputed = (
+        SumsReader(view, layout, peer),
+        _RecomputedSums(truth.block(peer), in_order, len(gradients), rng),
+    )
     noised = view.sums.noise_bits(view.config) > 0
     by_round: list[list[Summed]] = []
     played = rounds(view, peer)[: len(gradients)]
@@ -160,8 +181,6 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
         if not found:
             break
         by_round.append(found)
-    # Encrypted sums come with a new column order in every round.
-    in_order = bool(view.received(ClearSums, peer))
     moved = _unmoved(layout, by_round) if in_order else _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
     splits = [
@@ -201,8 +220,11 @@ def prior_of(layout: BinLayout) -> Float64Array:
 class SumsReader:
     """Reads a level's answer as the active party did, with its own key if necessary."""
 
-    def __init__(self, view: View, layout: BinLayout) -> None:
-        self._layout, self._rows = layout, view.rows
+    def __init__(self, view: View, layout: BinLayout, peer: PartyName) -> None:
+        self._layout, self._rows, self._secret = layout, view.rows, view.secret
+        # Masks are sent once per session: those of a resumed job replace earlier ones.
+        self._masks = [each.masks for each in view.received(BinMasks, peer)]
+        self._requests = view.sent(MasksRequest, peer)
         opening = view.sent(BeginTraining)
         self._value_bits = value_bits(view.config, opening[0].weight_bits if opening else 0)
         self._value_bits += view.sums.noise_bits(view.config)
@@ -230,6 +252,21 @@ class SumsReader:
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
             np.add.at(sums, node, by_block)
             return sums
+        if isinstance(answer, MaskedSums) and isinstance(request, MaskedRequest) and self._secret is not None:
+            asked = self._requests[-1]
+            owner = MaskOwner(asked.seed.tobytes(), self._rows, MaskSizes(asked.log_flood, asked.sum_bits))
+            slots, masks = (
+                np.arange(self._layout.slots, dtype=np.int32),
+                np.concatenate(self._masks)[-self._layout.slots :],
+            )
+            keys = [vector_key(self._secret, nonce.tobytes()) for nonce in request.nonces]
+            nodes = zip(answer.sums, keys, strict=True)
+            return np.stack([owner.decrypt(sums, slots, masks, key, 1) for sums, key in nodes])
+        if isinstance(answer, ExpandedSums) and isinstance(request, ExpandedRequest) and self._secret is not None:
+            end = level.build.counts.cumsum()
+            blocks = Blocks(level.build.listed(), end - level.build.counts, end, request.run)
+            key, sizes = DenseSecretKey(self._secret.for_request(KEY_NAME)), DenseSizes(request.log_delta)
+            return decrypt_nodes(key, answer, blocks, self._layout.slots, sizes, 1)
         if isinstance(answer, PaillierSums) and isinstance(opening, PaillierRound) and self._owner is not None:
             public, count = self._owner.public, len(request.build) * self._layout.slots
             plain = self._owner.decrypt(public.read_units(answer.packages))
@@ -241,18 +278,24 @@ class SumsReader:
 class _RecomputedSums:
     """Recomputes the exact sums that the active party decrypted, for views without its key, which ends with the job.
 
-    The protocol's tests show that the decrypted sums are exact, with a new column order in every round. The order drawn
-    here differs, so the handles of winning splits have no meaning in it and splits are not used.
+    The protocol's tests show that the decrypted sums are exact, with a new column order in every round unless they are
+    `in_order`. The order drawn here differs, so the handles of winning splits have no meaning in it and splits are not
+    used.
     """
 
     used = False
 
-    def __init__(self, block: ColumnBlock, rounds: int, rng: np.random.Generator) -> None:
+    def __init__(self, block: ColumnBlock, in_order: bool, rounds: int, rng: np.random.Generator) -> None:
         self._block = block
-        self._shown = [ColumnShuffle.draw(block.layout, Csprng(rng.bytes(16))).slots for _ in range(rounds)]
+        own = np.arange(block.layout.slots)
+        self._shown = [
+            own if in_order else ColumnShuffle.draw(block.layout, Csprng(rng.bytes(16))).slots for _ in range(rounds)
+        ]
 
     def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
-        if self._block.shared is None or not isinstance(level.answer, PaillierSums | LatticeSums):
+        if self._block.shared is None or not isinstance(
+            level.answer, PaillierSums | LatticeSums | MaskedSums | ExpandedSums
+        ):
             return None
         self.used = True
         return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]

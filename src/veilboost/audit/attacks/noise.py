@@ -16,14 +16,16 @@ import numpy as np
 from veilboost.audit.attack import Outcome, declare
 from veilboost.audit.attacks.gradients import labels_of, may_have_classes, scored
 from veilboost.audit.view import Truth, View
-from veilboost.crypto.csprng import KEY_BYTES, JobRandomness, unsafe_key
+from veilboost.crypto.csprng import KEY_BYTES, Csprng, JobRandomness, unsafe_key
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey, SecretKey, Sizes
+from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, add_rows, answer, make_masks, vector_key
 from veilboost.fixedpoint import Scale, choose_scale
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, MaskedRequest, MasksRequest
 from veilboost.protocols.sealed import parameters
+from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import Float64Array, Int64Array, PartyName
 
 MOST_ROWS = 256  # rows whose gradients are decrypted one by one
@@ -44,26 +46,55 @@ def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
 
     The public key identifies the right key. Each row gets its own bin, so that sums are values of single rows.
     """
-    openings, requests = view.received(LatticeRound, victim), view.received(LatticeRequest, victim)
+    openings, asked = view.received(LatticeRound, victim), view.received(MasksRequest, victim)
+    requests = view.received(StatisticsRequest, victim)
     if not openings or not requests or not may_have_classes(view):
         return None
     opening, request = openings[0], requests[0]
-    if len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:  # not all rows, or several trees or blocks
+    if len(opening.fit) or len(request.build) != 1:  # not all rows, or several trees
         return None
-    read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
+    if isinstance(request, LatticeRequest) and len(request.run) != 1:  # several blocks
+        return None
+    read = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32)
     guess, how = np.zeros(len(read)), "no key derived from the seed is the active party's"
     for name, key in _keys_of(view.config.random_state, victim).items():
-        secret = SecretKey(JobRandomness(key).for_request("lattice key"))
-        if secret.public_seed != seed:
+        own = JobRandomness(key)
+        secret = SecretKey(own.for_request("lattice key"))
+        if secret.public_seed != opening.key_seed.tobytes():
             continue
-        end, bins = np.array([view.rows]), np.minimum(np.arange(view.rows, dtype=np.int32), len(read))[:, None]
-        blocks = Blocks(np.arange(view.rows, dtype=np.int32), np.zeros(1, dtype=np.int64), end, request.run)
-        slots, start = np.array([len(read) + 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
-        sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
-        sums = PublicKey(seed, opening.key).sum(sent, blocks, [bins], start, start, slots, sizes, 1)
-        values = secret.decrypt(sums, request.run, len(read) + 1, sizes, 1)[0, : len(read), 0]
-        guess, how = labels_of(values[None].astype(np.float64)), f"{name}, decrypts the gradients"
+        values = None
+        if isinstance(request, LatticeRequest):
+            values = _read_runs(secret, opening, request, view.rows, len(read))
+        elif isinstance(request, MaskedRequest):
+            values = _read_vector(own, asked[0], request, view.rows, len(read))
+        if values is not None:
+            guess, how = labels_of(values[None].astype(np.float64)), f"{name}, decrypts the gradients"
     return scored(truth, victim, read, guess, f"{how}: {{value:.3f}} balanced accuracy of {len(read)} labels")
+
+
+def _read_runs(secret: SecretKey, opening: LatticeRound, request: LatticeRequest, rows: int, read: int) -> Int64Array:
+    """The gradients of the first `read` rows, which have a bin of their own."""
+    end, bins = np.array([rows]), np.minimum(np.arange(rows, dtype=np.int32), read)[:, None]
+    blocks = Blocks(np.arange(rows, dtype=np.int32), np.zeros(1, dtype=np.int64), end, request.run)
+    slots, start = np.array([read + 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
+    sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
+    public = PublicKey(opening.key_seed.tobytes(), opening.key)
+    sums = public.sum(sent, blocks, [bins], start, start, slots, sizes, 1)
+    return secret.decrypt(sums, request.run, read + 1, sizes, 1)[0, :read, 0]
+
+
+def _read_vector(own: JobRandomness, asked: MasksRequest, request: MaskedRequest, rows: int, read: int) -> Int64Array:
+    """The same for a vector under reusable masks."""
+    sizes, seed, noise = MaskSizes(asked.log_flood, asked.sum_bits), asked.seed.tobytes(), Csprng().bytes(KEY_BYTES)
+    bins, offsets = (
+        np.minimum(np.arange(rows), read).astype(np.uint16)[:, None],
+        np.array([0, read + 1], dtype=np.int32),
+    )
+    all_rows, slots = np.arange(rows, dtype=np.int32), np.arange(read + 1, dtype=np.int32)
+    masks, hiding = make_masks(seed, sizes, offsets, 0, read + 1, noise, 1, all_rows, bins)
+    sums = answer(add_rows(request.rows[0], bins, offsets), request.parts[0], slots, hiding, sizes, noise, 1)
+    key = vector_key(own, request.nonces[0].tobytes())
+    return MaskOwner(seed, rows, sizes).decrypt(sums, slots, masks, key, 1)[:read, 0]
 
 
 def strip_noise(share: ModelShare, folder: Path | None = None) -> Outcome | None:

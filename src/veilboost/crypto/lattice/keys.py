@@ -35,7 +35,7 @@ FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends
 LEAST_RUN, MOST_RUN = 64, DEGREE
 MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
-_TERNARY_VARIANCE = 2 / 3
+TERNARY_VARIANCE = 2 / 3
 _LEAST_LOG_FLOOD = 57  # smaller floods leave no room for the rounding of the modulus switch, 2^56.9 at eight sigma
 
 
@@ -69,7 +69,7 @@ def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
     rows * features hits in total; roots are concave, so the sum is largest if hits are spread evenly over slots.
     """
     hits = rows * features * min(1.0, DEGREE / LEAST_RUN / max(slots, 1))
-    deviation = ERROR_SIGMA * math.sqrt(hits + 2 * DEGREE * _TERNARY_VARIANCE)
+    deviation = ERROR_SIGMA * math.sqrt(hits + 2 * DEGREE * TERNARY_VARIANCE)
     total = families * slots * deviation * math.sqrt(2 / math.pi)
     needed = math.ceil(FLOOD_BITS + math.log2(max(total, 1.0)) - 1)
     return Sizes(max(needed, _LEAST_LOG_FLOOD))
@@ -99,7 +99,7 @@ ENGINE_VARIABLE = "VEILBOOST_LATTICE_ENGINE"
 FAMILIES = 2  # g and h: they share a mask, each has its own secret
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
-_NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
+NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
 SPAN_ROWS = 1 << 16  # the most rows of a span, unless it is a single block
 
 
@@ -306,7 +306,7 @@ class PublicKey:
             widths,
             sizes.log_flood,
             sizes.log_delta,
-            _NOTHING if added is None else added,
+            NOTHING if added is None else added,
             noise or Csprng().bytes(SEED_BYTES),
             sums,
             masks,

@@ -1,198 +1,121 @@
-"""The active role of lattice encryption: packs and encrypts the rows of every node, and decrypts the sums."""
+"""The active role of lattice encryption: encrypts the nodes of every level, and decrypts the sums."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.rows import RowGroups
-from veilboost.crypto.lattice.keys import (
-    SEED_BYTES,
-    Blocks,
-    EncryptedSums,
-    SecretKey,
-    Sizes,
-    run_length,
-    sizes_for_job,
-    span_seed,
-)
+from veilboost.crypto.lattice.masks import mask_sizes
 from veilboost.engine.shards import pieces_of
-from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import weight_bits
 from veilboost.protocols.lattice import messages
+from veilboost.protocols.lattice.expansion_active import ExpandedLevels
+from veilboost.protocols.lattice.layouts import (
+    BYTES_AT_ONCE,
+    ActiveLayout,
+    LayoutOf,
+    expands,
+    only_runs,
+    reuses_masks,
+    runs_bytes,
+)
+from veilboost.protocols.lattice.masks_active import MaskedLevels
+from veilboost.protocols.lattice.runs_active import LevelsInRuns
 from veilboost.protocols.vertical import roles
-from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.message import own_pages
+from veilboost.types import PartyName
 
-BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows need
 _ROWS_AT_ONCE = 1 << 20  # rows that are hashed at once
-_NO_ROWS = np.empty(0, dtype=np.int32)
+_SUM_BITS_WITH_NOISE = 40  # room for the noise of passive parties beside the sums
 
 
 class LatticeCipher(roles.StatisticsCipher):
-    """Encrypts once per level, the same for all passive parties: the widest party determines the shape of the tiles.
+    """Encrypts every level in one of the layouts of `layouts.py`, the same for all passive parties.
 
     If it `streams`, it sends a few spans of ciphertexts at a time. `noise_bits` of a sum are reserved for noise;
-    `check_sizes` raises if the sizes leave no room for the noise of a party with this many columns.
+    `check_room` raises if the largest sum leaves no room for the noise of a party with this many columns.
     """
-
-    shuffled = True
 
     def __init__(
         self,
         context: roles.ActiveContext,
+        layout_of: LayoutOf = only_runs,
         streams: bool = False,
         noise_bits: int = 0,
-        check_sizes: Callable[[Sizes, int], None] | None = None,
+        check_room: Callable[[int, int], None] | None = None,
     ) -> None:
         super().__init__(context)
-        self._streams, self._noise_bits, self._check_sizes = streams, noise_bits, check_sizes
-        self.checks_totals = not noise_bits
-        # Derived from the job's own key, so that a resumed job encrypts as before.
-        self._key = SecretKey(context.randomness.for_request("lattice key"))
-        self.block_node = _NO_ROWS  # the node of each block of the level; empty if there are no requests
+        self._name, self._noise_bits, self._check_room = layout_of(context.config), noise_bits, check_room
+        self.checks_totals, self.shuffled = not noise_bits, True
+        bits = messages.value_bits(self.config, weight_bits(context.largest_weight))
+        self._runs = LevelsInRuns(context, bits + noise_bits, streams, check_room)
+        self._masks: MaskedLevels | None = None
+        self._expanded: ExpandedLevels | None = None
+        self._used: ActiveLayout = self._runs
+
+    @property
+    def blocks(self) -> int:
+        """The most answers about one node of the last level."""
+        return self._used.blocks
+
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
+        peers = {name: layouts[name] for name in self.context.peers.names}
+        if not peers:
+            return
+        slots, features = (max(getattr(each, name) for each in peers.values()) for name in ("slots", "features"))
+        rows, trees, rounds = self.context.rows, self.context.trees_per_round, self.config.n_estimators
+        bits = messages.value_bits(self.config, weight_bits(self.context.largest_weight)) + self._noise_bits
+        if expands(self._name, rows, slots, bits, self.config.max_depth, trees * rounds):
+            self._expanded = ExpandedLevels(self.context, bits, self._check_room if self._noise_bits else None)
+            self._expanded.begin_training(peers)
+        if self.config.proposal == "local":
+            return
+        sizes = mask_sizes(rows, bits, slots, features, _SUM_BITS_WITH_NOISE if self._noise_bits else 0)
+        if sizes is not None and reuses_masks(self._name, sizes, rows, slots, trees, rounds):
+            if self._check_room is not None:
+                self._check_room(sizes.largest_sum, features)
+            # A mask belongs to a bin for the whole job, so the order of columns cannot change.
+            self._masks, self.shuffled = MaskedLevels(self.context, sizes), False
+            self._masks.begin_training(peers)
 
     def shown(self, start: Round) -> Round:
         content = hashlib.blake2b(digest_size=32)
         for piece in [start.gradients] if start.trees > 1 else pieces_of(start.gradients, _ROWS_AT_ONCE):
             content.update(np.asarray(piece).tobytes())
-        self._gradient_digest = content.digest()
+        self._content = content.digest()
         return start
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        seed, key = np.frombuffer(self._key.public_seed, dtype=np.uint8), self._key.public_part
-        return {name: messages.LatticeRound(**vars(each), key_seed=seed, key=key) for name, each in openings.items()}
+        return self._runs.openings(openings)
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         if not requests:
             return {}
-        build = level.fit.of(level.build)
-        layouts = [current.layouts[name] for name in requests]
-        slots = max(layout.slots for layout in layouts)
-        features = max(layout.features for layout in layouts)
-        bits = messages.value_bits(self.config, weight_bits(self.context.largest_weight)) + self._noise_bits
-        sizes = sizes_for_job(self.context.rows, bits, slots, features)
-        if sizes is None:
-            raise UnsupportedCombination(
-                "gradients are too large, or there are too many bins, for sums under encryption",
-                "lower gradient_bits, max_bin or the largest weight",
-            )
-        if self._check_sizes is not None:
-            self._check_sizes(sizes, features)
-        self._sizes = sizes
-        self.block_node, block_rows = messages.cut_into_blocks(build, self.context.rows, sizes.rows_per_block(bits))
-        self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
-        end = block_rows.cumsum()
-        blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
-        group = build.group[self.block_node]
-        digest = self._digest(build, blocks, group)
-        randomness = self.context.randomness.for_request("lattice", current.start.number, level.depth, digest)
-        seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
-        self._parts = self._encrypt(current, build, blocks, group, seed, noise)
-        ciphertext = self._next_ciphertexts()
-        return self.context.peers.send(
-            {
-                name: messages.LatticeRequest(
-                    **vars(request),
-                    log_delta=sizes.log_delta,
-                    run=self._run,
-                    seed=np.frombuffer(seed, dtype=np.uint8),
-                    ciphertext=ciphertext,
-                )
-                for name, request in requests.items()
-            }
-        )
-
-    def _encrypt(
-        self, current: roles.ActiveRound, build: RowGroups, blocks: Blocks, group: Int32Array, seed: bytes, noise: bytes
-    ) -> tuple[deque[tuple[slice, int]], Iterator[UInt8Array]]:
-        """Start to encrypt the level; return its spans with their bytes, and an iterator of their ciphertexts."""
-        spans = blocks.spans()
-
-        def piece(number: int) -> Callable[..., UInt8Array]:
-            seeds, span = (span_seed(seed, number), span_seed(noise, number)), spans[number]
-            own = blocks.at(span, _NO_ROWS)
-            return partial(encrypt_rows, self._key, *seeds, group[span], own, self._sizes, self.context.threads)
-
-        parts = build.together(blocks.edges(spans), [current.start.gradients], piece)
-        sizes = [blocks.at(span, _NO_ROWS).ciphertext_bytes() for span in spans]
-        return deque(zip(spans, sizes, strict=True)), parts
-
-    def _next_ciphertexts(self) -> UInt8Array:
-        """Ciphertexts of the next spans, all or, if they stream, a few; `self._sent` is the range of their blocks."""
-        waiting, parts = self._parts
-        taken, size = list[slice](), 0
-        while waiting and (not self._streams or size < BYTES_AT_ONCE):
-            span, own = waiting.popleft()
-            taken.append(span)
-            size += own
-        self._sent = slice(taken[0].start, taken[-1].stop) if taken else None
-        if len(taken) == 1:
-            return next(parts)
-        packed, filled = own_pages(size), 0
-        for part in itertools.islice(parts, len(taken)):
-            packed[filled : filled + len(part)] = part
-            filled += len(part)
-        return packed
-
-    def _digest(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
-        """Digest of everything encrypted: other values, or the same at other positions, get other randomness."""
-        digest = hashlib.blake2b(self._gradient_digest, digest_size=32)
-        # Rows are hashed separately and the other arrays have one entry per block, so the encoding is unambiguous.
-        rows = hashlib.blake2b(digest_size=32)
-        for chunk in build.chunks():
-            rows.update(chunk.tobytes())
-        digest.update(rows.digest())
-        for part in (blocks.begin, blocks.end, blocks.run, group):
-            digest.update(part.tobytes())
-        digest.update(bytes([self._sizes.log_delta]))
-        return digest.digest()
+        self._used = self._layout_of(current, level, requests)
+        return self._used.ask(current, level, requests, self._content)
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
-        sums: dict[PartyName, Int64Array] = {}
-        while waiting:
-            sent = self._sent or slice(0)
-            answers = self.context.peers.collect(waiting, messages.LatticeSums)
-            waiting = self._send_more(answers)  # peers sum these while we decrypt
-            for name in list(answers):
-                slots = current.layouts[name].slots
-                by_block = self._decrypt(answers.pop(name), sent, slots)
-                if len(by_block) == len(self.block_node) == len(level.build):  # one block per node
-                    sums[name] = by_block
-                    continue
-                if name not in sums:
-                    sums[name] = np.zeros((len(level.build), slots, 2), dtype=np.int64)
-                np.add.at(sums[name], self.block_node[sent], by_block)
-        return sums
+        return self._used.read(current, level, waiting)
 
-    def _decrypt(self, answer: messages.LatticeSums, blocks: slice, slots: int) -> Int64Array:
-        """Decrypt a party's sums of some of the level's blocks."""
-        encrypted = EncryptedSums(answer.sums, answer.masks)
-        return self._key.decrypt(encrypted, self._run[blocks], slots, self._sizes, self.context.threads)
-
-    def _send_more(self, names: Iterable[PartyName]) -> roles.Waiting:
-        """Send the level's next ciphertexts, if any are left. They are not kept here."""
-        more = self._next_ciphertexts()
-        return self.context.peers.send(dict.fromkeys(names, messages.LatticeMore(more))) if len(more) else {}
-
-
-def encrypt_rows(
-    key: SecretKey,
-    seed: bytes,
-    noise: bytes,
-    group: Int32Array,
-    blocks: Blocks,
-    sizes: Sizes,
-    threads: int,
-    rows: Int32Array,
-    gradients: Int32Array,
-) -> UInt8Array:
-    """Encrypt the rows of a span of blocks."""
-    return key.encrypt_with(seed, noise, gradients, group, replace(blocks, rows=rows), sizes, threads)
+    def _layout_of(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> ActiveLayout:
+        """The layout of a level. It depends on the job's sizes and the rows of nodes, so a resumed job repeats it."""
+        if self._masks is not None and (not level.depth or (self._name == "masks" and not self._noise_bits)):
+            return self._masks
+        expanded = None if self._expanded is None else self._expanded.plan(current, level, requests)
+        if self._expanded is not None and expanded is not None and self._name == "expansion":
+            return self._expanded
+        if self._name != "auto":
+            return self._runs
+        slots = max(current.layouts[name].slots for name in requests)
+        least = sum(runs_bytes(rows, slots) for rows in level.fit.counts[level.build].tolist())
+        chosen: ActiveLayout = self._runs
+        if self._expanded is not None and expanded is not None and expanded < least:
+            chosen, least = self._expanded, expanded
+        if self._masks is not None and not self._noise_bits:
+            vectors = len(level.build) * self._masks.sizes.vector_bytes(self.context.rows)
+            if vectors < least and vectors <= BYTES_AT_ONCE:
+                return self._masks
+        return chosen

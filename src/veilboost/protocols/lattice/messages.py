@@ -1,6 +1,7 @@
 """Messages for sums under lattice encryption, and the division of a level's rows into blocks.
 
-Both parties compute the blocks from the same public numbers: the rows of the job, the bound on gradients that the job's
+Every layout of a level (`layouts.py`) has a request and an answer of its own. `LatticeRequest` is that of runs. Both
+parties compute its blocks from the same public numbers: the rows of the job, the bound on gradients that the job's
 parameters give, and the scale of the ciphertexts. So a request cannot influence them.
 """
 
@@ -21,12 +22,18 @@ from veilboost.types import Int32Array, Int64Array, UInt8Array, UInt64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
 _ENCRYPTED = Reveals("encrypted gradients: nothing, assuming that ring-LWE is hard", "passive")
+_SUMS = Reveals(
+    "exact sums of gradients and hessians per node and bin of every column, columns shuffled unless masks are reused",
+    "active",
+    exact=True,
+    per_bin=True,
+)
 Bytes = Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
 @dataclass(frozen=True)
 class LatticeRound(BeginRound):
-    """Active to passive: a round starts, with the public key of its ciphertexts."""
+    """Active to passive: a round starts. The first one has the public key of all ciphertexts."""
 
     reveals = (
         *BeginRound.reveals,
@@ -68,15 +75,103 @@ class LatticeSums(Message):
     """
 
     reveals = (
-        Reveals(
-            "exact sums of gradients and hessians per node and bin of every column, columns shuffled",
-            "active",
-            exact=True,
-            per_bin=True,
-        ),
+        _SUMS,
         Reveals("the same for each range of row numbers, if a node is divided into several blocks", "active"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
+    masks: Bytes
+
+
+@dataclass(frozen=True)
+class MasksRequest(Message):
+    """Active to passive: the job reuses masks; send those of your bins from slot `first` on.
+
+    `seed` gives the job's uniform polynomials; the sizes are those of `crypto.lattice.masks.MaskSizes`.
+    """
+
+    reveals = ()
+    seed: Bytes
+    log_flood: int
+    sum_bits: int
+    first: int
+
+
+@dataclass(frozen=True)
+class BinMasks(Message):
+    """Passive to active: masks (slots, bytes, N) of the bins of all columns, or of some of them if there are many."""
+
+    reveals = (Reveals("the masks of bins: nothing about the bins, assuming that ring-LWE is hard", "active"),)
+    masks: Annotated[UInt8Array, ArraySpec("uint8", 3)]
+
+
+@dataclass(frozen=True)
+class MaskedRequest(StatisticsRequest):
+    """Active to passive: a level's request, with an encrypted vector of (g, h) of all rows for every node to sum.
+
+    Values of rows outside the node are 0. A vector has a number for each row and family, `rows` (nodes, rows, bytes),
+    and a key part, `parts` (nodes, families, N, bytes). Its secret follows from its nonce and the sender's own key.
+    """
+
+    reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
+    nonces: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+    rows: Annotated[UInt8Array, ArraySpec("uint8", 3)]
+    parts: Annotated[UInt8Array, ArraySpec("uint8", 4)]
+
+
+@dataclass(frozen=True)
+class MaskedSums(Message):
+    """Passive to active: sums of (g, h) per node and bin under the masks of `BinMasks`, flooded."""
+
+    reveals = (_SUMS,)
+    sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
+
+
+@dataclass(frozen=True)
+class ExpansionKeys(Message):
+    """Active to passive, once per job: the public key and the key-switching keys of dense ciphertexts."""
+
+    reveals = (
+        Reveals(
+            "public keys: nothing about the gradients, assuming that ring-LWE is hard and stays so given the images of "
+            "the secret under automorphisms, encrypted under the secret",
+            "passive",
+        ),
+    )
+    seed: Bytes
+    keys: Bytes
+
+
+@dataclass(frozen=True)
+class ExpansionReady(Message):
+    """Passive to active: the keys are accepted."""
+
+    reveals = ()
+
+
+@dataclass(frozen=True)
+class ExpandedRequest(StatisticsRequest):
+    """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes, 25 bytes each.
+
+    The receiver expands node k to ciphertexts of `run[k]` rows each. Consecutive nodes form a span with a seed of its
+    own (see `crypto.lattice.keys`).
+    """
+
+    reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
+    log_delta: int
+    run: Ints
+    seed: Bytes
+    ciphertext: Bytes
+
+
+@dataclass(frozen=True)
+class ExpandedSums(Message):
+    """Passive to active: sums of (g, h) per node and bin under the active party's key, re-randomised and flooded.
+
+    Numbers have as few bits as the scale of the request allows; both fields follow the spans.
+    """
+
+    reveals = (_SUMS,)
+    sums: Bytes
     masks: Bytes
 
 

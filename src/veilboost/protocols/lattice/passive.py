@@ -1,182 +1,65 @@
-"""The passive role of lattice encryption: multiplies ciphertexts by its bins."""
+"""The passive role of lattice encryption: answers the levels of every layout with encrypted sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeAlias
-
-import numpy as np
-
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import (
-    FAMILIES,
-    LEAST_RUN,
-    MOST_LOG_FLOOD,
-    SEED_BYTES,
-    Blocks,
-    Ciphertext,
-    EncryptedSums,
-    PublicKey,
-    Sizes,
-    sizes_for,
-    span_seed,
-)
-from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.lattice import messages
+from veilboost.errors import UnexpectedMessage
+from veilboost.protocols.lattice.expansion_passive import ExpandedAnswers
+from veilboost.protocols.lattice.layouts import LayoutOf, Noise, PassiveLayout, only_runs
+from veilboost.protocols.lattice.masks_passive import MaskedAnswers
+from veilboost.protocols.lattice.runs_passive import AnswersInRuns
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState
-from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array
-from veilboost.wire.message import Message, own_pages
-
-_NO_ROWS = np.empty(0, dtype=np.int32)
-_NO_BYTES = np.empty(0, dtype=np.uint8)
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """Validated ciphertexts of a level: those of the spans `first` to `last`, with the seed of all spans."""
-
-    ciphertext: Ciphertext
-    rows: RowGroups
-    blocks: Blocks
-    node: Int32Array
-    sizes: Sizes
-    first: int
-    last: int
-
-
-Noise: TypeAlias = Callable[[Incoming, RoundState], Int64Array | None]
+from veilboost.wire.message import Message
 
 
 class LatticePassiveCipher(PassiveCipher):
     """Answers levels with encrypted sums; if it `streams`, every message with some of a level's ciphertexts.
 
-    `noise` returns the noise on a level's sums, (blocks, families, slots), or None; `noise_bits` are reserved for it.
+    `layout_of` returns the layout of the job's parameters. `noise` returns the noise on a level's sums, for which
+    `noise_bits` are reserved.
     """
 
-    shuffles = True
-
     def __init__(
-        self, context: PassiveContext, streams: bool = False, noise_bits: int = 0, noise: Noise | None = None
+        self,
+        context: PassiveContext,
+        layout_of: LayoutOf = only_runs,
+        streams: bool = False,
+        noise_bits: int = 0,
+        noise: Noise | None = None,
     ) -> None:
         super().__init__(context)
-        self._streams, self._noise_bits, self._noise = streams, noise_bits, noise
-        self._key: PublicKey | None = None
-        self._incoming: Incoming | None = None
+        self._layout_of, self._noise_bits = layout_of, noise_bits
+        self._runs, self._masks = AnswersInRuns(context, noise, streams, noise_bits), MaskedAnswers(context, noise)
+        self._expanded = ExpandedAnswers(context, noise)
+
+    @property
+    def shuffles(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] - known when a round starts
+        """Whether columns have another order in every round. A reused mask shows the column, so they keep theirs."""
+        return self._masks.sizes is None
+
+    def begin_training(self, job: PassiveJob) -> None:
+        super().begin_training(job)
+        allowed: list[PassiveLayout] = [self._runs]
+        name = self._layout_of(job.config)
+        if name != "runs":
+            # Below the root a vector could count a row in several nodes of a level, and the noise is for one.
+            self._masks.only_roots = name in ("root", "expansion") or self._noise_bits > 0
+            allowed += [self._masks, self._expanded]
+        for layout in allowed:
+            layout.begin_training(job)
+        self._layouts = {kind: layout for layout in allowed for kind in layout.handles}
 
     def open_round(self, message: BeginRound) -> None:
-        if not isinstance(message, messages.LatticeRound):
-            raise UnexpectedMessage("a round of another protocol")
-        seed = message.key_seed.tobytes()
-        if self._key is None or self._key.seed != seed or not np.array_equal(self._key.part, message.key):
-            self._key = PublicKey(seed, message.key)
-        self._incoming = None
+        self._runs.open_round(message)
 
-    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> messages.LatticeSums:
-        return self._answered(self._checked(message, state, build), state)
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
+        layout = self._layouts.get(type(message))
+        if layout is None:
+            raise UnexpectedMessage("a request of another protocol")
+        return layout.answer(message, state, build)
 
     def other(self, message: Message, state: RoundState | None) -> Message:
-        if not isinstance(message, messages.LatticeMore):
-            return super().other(message, state)
-        old = self._incoming
-        if state is None or old is None or old.last == len(old.blocks.spans()):
-            raise UnexpectedMessage("ciphertexts arrived although none were missing")
-        last = self._last_span(old.blocks, old.last, message.ciphertext)
-        ciphertext = Ciphertext(old.ciphertext.seed, message.ciphertext)
-        return self._answered(replace(old, ciphertext=ciphertext, first=old.last, last=last), state)
-
-    def _answered(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
-        sums = self._sums(incoming, state)
-        if self._streams:  # more may follow; the summed ciphertexts are not kept
-            self._incoming = replace(incoming, ciphertext=Ciphertext(incoming.ciphertext.seed, _NO_BYTES))
-        return sums
-
-    def _checked(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Incoming:
-        if not isinstance(message, messages.LatticeRequest):
-            raise UnexpectedMessage("a request of another protocol")
-        layout, rows, sizes = state.block.layout, self.context.rows, Sizes(message.log_delta - 2)
-        if not 0 <= sizes.log_flood <= MOST_LOG_FLOOD:
-            raise MalformedMessage("the scale of the values leaves no room to flood the sums")
-        # Sums of few rows reveal more, so public bounds and not the request determine the blocks of a node.
-        most = sizes.rows_per_block(messages.value_bits(self.job.config, self.job.weight_bits) + self._noise_bits)
-        if most < min(rows, LEAST_RUN) or sizes_for(min(rows, most), layout.slots, layout.features) > sizes:
-            raise MalformedMessage("the scale of the values leaves no room to flood the sums")
-        node, count = messages.cut_into_blocks(build, rows, most)
-        if len(message.run) != len(node):
-            raise MalformedMessage("the ciphertexts are of other blocks of rows")
-        end = count.cumsum()
-        blocks = Blocks(_NO_ROWS, end - count, end, message.run)
-        blocks.check()
-        if len(message.seed) != SEED_BYTES:
-            raise MalformedMessage("a seed has the wrong size")
-        ciphertext = Ciphertext(message.seed.tobytes(), message.ciphertext)
-        last = self._last_span(blocks, 0, message.ciphertext)
-        return Incoming(ciphertext, build, blocks, node, sizes, 0, last)
-
-    def _last_span(self, blocks: Blocks, first: int, ciphertext: UInt8Array) -> int:
-        """The end of the spans in a message: that of all spans, unless they stream."""
-        spans, left = blocks.spans(), len(ciphertext)
-        last = first
-        while last < len(spans) and (left or not self._streams or last == first):
-            left -= blocks.at(spans[last], _NO_ROWS).ciphertext_bytes()
-            last += 1
-        if left:
-            raise MalformedMessage("the ciphertexts are of another number of rows")
-        return last
-
-    def _sums(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
-        if self._key is None:
-            raise UnexpectedMessage("a level arrived before its round")
-        added = None if self._noise is None else self._noise(incoming, state)
-        build, bins, layout = incoming.rows, state.bins, state.block.layout
-        matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else build.group[incoming.node]
-        blocks, sizes, key, starts = incoming.blocks, incoming.sizes, self._key, state.shuffle.starts
-        spans, first_byte = blocks.spans()[incoming.first : incoming.last], 0
-        pieces: list[Callable[..., EncryptedSums]] = []
-        for number, span in enumerate(spans, start=incoming.first):
-            own = blocks.at(span, _NO_ROWS)
-            last_byte = first_byte + own.ciphertext_bytes()
-            packed = incoming.ciphertext.packed[first_byte:last_byte]
-            part = Ciphertext(span_seed(incoming.ciphertext.seed, number), packed)
-            flood = Csprng().bytes(SEED_BYTES)  # drawn here, so that work that runs twice uses the same flood
-            pieces.append(
-                partial(
-                    sum_rows, key, part, own, matrix[span], starts, layout.widths, sizes, flood,
-                    None if added is None else added[span], self.context.threads,
-                )
-            )  # fmt: skip
-            first_byte = last_byte
-        answers = build.together(blocks.edges(spans), bins.bins, pieces.__getitem__)
-        if len(spans) == 1:
-            only = next(answers)
-            return messages.LatticeSums(only.sums, only.masks)
-        sums = np.empty((sum(span.stop - span.start for span in spans), FAMILIES, layout.slots), dtype=np.uint64)
-        masks = own_pages(sum(blocks.at(s, _NO_ROWS).mask_bytes(layout.slots) for s in spans))
-        block_at = mask_at = 0
-        for answer in answers:
-            sums[block_at : block_at + len(answer.sums)] = answer.sums
-            masks[mask_at : mask_at + len(answer.masks)] = answer.masks
-            block_at, mask_at = block_at + len(answer.sums), mask_at + len(answer.masks)
-        return messages.LatticeSums(sums, masks)
-
-
-def sum_rows(
-    key: PublicKey,
-    ciphertext: Ciphertext,
-    blocks: Blocks,
-    matrix: Int32Array,
-    starts: Int32Array,
-    widths: Int32Array,
-    sizes: Sizes,
-    flood: bytes,
-    added: Int64Array | None,
-    threads: int,
-    rows: Int32Array,
-    *bins: AnyArray,
-) -> EncryptedSums:
-    """Return the encrypted sums of a span of blocks, from the bins of their rows."""
-    return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, flood, added)
+        layout = self._layouts.get(type(message))
+        return super().other(message, state) if layout is None else layout.other(message, state)

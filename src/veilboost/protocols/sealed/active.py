@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -52,9 +52,14 @@ class SealedCipher(roles.StatisticsCipher):
         super().__init__(context)
         self._options, self._classes = parameters.options_of(context.config), _classes(context)
         refuse = partial(parameters.refuse_noise, context.config, self._classes)
-        self._lattice = LatticeCipher(context, noise_bits=parameters.noise_bits(self._options), check_sizes=refuse)
+        self._lattice = LatticeCipher(
+            context, parameters.layout_of, noise_bits=parameters.noise_bits(self._options), check_room=refuse
+        )
         self.checks_totals = self._lattice.checks_totals
         self._draws = 0  # most noise draws in a cell: the blocks of a node, and of its ancestors if it is derived
+
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
+        self._lattice.begin_training(layouts)
 
     def shown(self, start: Round) -> Round:
         self._draws = 0
@@ -72,7 +77,7 @@ class SealedCipher(roles.StatisticsCipher):
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         waiting = self._lattice.ask(current, level, requests)
-        self._draws += int(np.bincount(self._lattice.block_node).max(initial=1))
+        self._draws += self._lattice.blocks
         return waiting
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:

@@ -18,13 +18,13 @@ from functools import cache
 from typing import Any
 
 from veilboost.config import DEFAULTS, ProtocolOptions, TrainingConfig
-from veilboost.crypto.lattice.keys import Sizes
 from veilboost.errors import UnsupportedCombination
 from veilboost.fields import param
 from veilboost.privacy.accountant import DEFAULT_DELTA, bisect, compose
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.privacy.discrete import TABLES
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian
+from veilboost.protocols.lattice.layouts import LAYOUT_HELP, LAYOUTS
 from veilboost.types import Role
 
 
@@ -63,10 +63,15 @@ class SealedOptions(ProtocolOptions):
         0.5, "share of the label budget for selecting splits; the rest is for leaves", low=0.01, high=0.99
     )
     least_rows: int = param(0, "least rows of a child; 0: chosen from the number of rows", low=0)
+    layout: str = param("auto", LAYOUT_HELP, choices=LAYOUTS)
 
 
 def options_of(config: TrainingConfig) -> SealedOptions:
     return SealedOptions.from_dict(config.options)
+
+
+def layout_of(config: TrainingConfig) -> str:
+    return options_of(config).layout
 
 
 def delta_option(config: TrainingConfig, role: Role) -> str | None:
@@ -99,6 +104,10 @@ def refuse(config: TrainingConfig) -> None:
             (config.proposal == "local", "with eps_features cut points are computed once; set proposal to global"),
             (config.binning == "width", "with eps_features cut points are noisy quantiles; set binning to quantile"),
             (config.weighted_bins, "with eps_features cut points ignore weights; turn weighted_bins off"),
+            (
+                options_of(config).layout == "masks",
+                "with eps_features only roots may reuse masks, as a row must count once in a level; set layout to root",
+            ),
         ]
     for found, problem in problems:
         if found:
@@ -210,14 +219,14 @@ def noise_bits(options: SealedOptions) -> int:
     return 1 if options.eps_features > 0 else 0
 
 
-def refuse_noise(config: TrainingConfig, classes: int, sizes: Sizes, features: int) -> None:
+def refuse_noise(config: TrainingConfig, classes: int, largest_sum: int, features: int) -> None:
     """Raise if the noise does not fit beside the sums: twelve standard deviations, which never occur."""
     if options_of(config).eps_features > 0:
         largest = 12 * max(cell_sigmas(config, classes, features))
-        if largest > sizes.largest_sum // 2:
+        if largest > largest_sum // 2:
             raise UnsupportedCombination(
                 "sealed: the noise for eps_features does not fit beside the encrypted sums",
-                f"lower gradient_bits to {config.gradient_bits - math.ceil(math.log2(2 * largest / sizes.largest_sum))}"
+                f"lower gradient_bits to {config.gradient_bits - math.ceil(math.log2(2 * largest / largest_sum))}"
                 ", raise eps_features, or train fewer trees",
             )
 

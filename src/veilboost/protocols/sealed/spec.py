@@ -12,7 +12,19 @@ from veilboost.crypto.lattice.keys import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import Cost
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice.messages import (
+    BinMasks,
+    ExpandedRequest,
+    ExpandedSums,
+    ExpansionKeys,
+    ExpansionReady,
+    LatticeRequest,
+    LatticeRound,
+    LatticeSums,
+    MaskedRequest,
+    MaskedSums,
+    MasksRequest,
+)
 from veilboost.protocols.lattice.spec import COST, memory
 from veilboost.protocols.sealed import parameters
 from veilboost.protocols.sealed.active import sealed_active
@@ -93,7 +105,20 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
+    messages=(
+        *LIFECYCLE,
+        MasksRequest,
+        BinMasks,
+        LatticeRound,
+        LatticeRequest,
+        LatticeSums,
+        MaskedRequest,
+        MaskedSums,
+        ExpansionKeys,
+        ExpansionReady,
+        ExpandedRequest,
+        ExpandedSums,
+    ),
     roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=parameters.SealedOptions,
     refuse=parameters.refuse,

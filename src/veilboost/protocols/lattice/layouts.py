@@ -1,0 +1,151 @@
+"""How the nodes of a level are encrypted: the interface of layouts, and which one a level uses.
+
+A layout has an active half, which encrypts the nodes of a level and reads their sums, and a passive half, which answers
+with encrypted sums. Its messages are its own. All layouts give the same exact sums.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from veilboost.boost.bins import BinLayout
+from veilboost.boost.grower import Level
+from veilboost.boost.rows import RowGroups
+from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.crypto.lattice.expansion import KEY_BYTES, LEAF_BYTES, ROW_BYTES, dense_run, sizes_for_sum
+from veilboost.crypto.lattice.keys import DEGREE, POLYNOMIAL_BYTES, RUN_BYTES, run_length
+from veilboost.crypto.lattice.masks import MaskSizes
+from veilboost.fields import param
+from veilboost.protocols.vertical import roles
+from veilboost.protocols.vertical.messages import StatisticsRequest
+from veilboost.protocols.vertical.round_state import RoundState
+from veilboost.types import Int32Array, Int64Array, PartyName
+from veilboost.wire.message import Message
+
+LAYOUTS = ("auto", "runs", "root", "masks", "expansion")
+LAYOUT_HELP = (
+    "how the nodes of a level are encrypted: in runs of their rows (runs), with reused masks at the root and in runs "
+    "below (root), with reused masks at all nodes (masks), or with reused masks at the root and densely below, to be "
+    "expanded by the receiver (expansion); auto: what takes least time on a line of 100 Mbit/s"
+)
+BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows in runs need
+
+
+@dataclass(frozen=True)
+class LatticeOptions(ProtocolOptions):
+    """How sums are encrypted."""
+
+    layout: str = param("auto", LAYOUT_HELP, choices=LAYOUTS)
+
+
+def only_runs(config: TrainingConfig) -> str:
+    """The layout of a protocol that has no such parameter."""
+    return "runs"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the passive half of a layout is asked for: the number of answers, and their room for noise.
+
+    `content` is everything that the exact sums depend on, except the columns and their bins.
+    """
+
+    content: tuple[Any, ...]
+    answers: int
+    largest_sum: int
+
+
+LayoutOf: TypeAlias = Callable[[TrainingConfig], str]
+Noise: TypeAlias = Callable[[Asked, RoundState], Int64Array | None]  # (answers, families, slots), or None
+
+
+class ActiveLayout(ABC):
+    """The active half of a layout. `blocks` is the most answers about one node of the last level."""
+
+    blocks: int = 1
+
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:  # noqa: B027 - not all need it
+        """The job has started; exchange what is sent once per job."""
+
+    @abstractmethod
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests, content: bytes) -> roles.Waiting:
+        """Encrypt the nodes `level.build` and send them with the requests; `content` is a digest of the gradients."""
+
+    @abstractmethod
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> Mapping[PartyName, Int64Array]:
+        """Return for each party the exact sums (nodes of `level.build`, slots, 2)."""
+
+
+class PassiveLayout(ABC):
+    """The passive half of a layout: answers messages of the types `handles`."""
+
+    handles: tuple[type[Message], ...]
+
+    def __init__(self, context: roles.PassiveContext, noise: Noise | None) -> None:
+        self.context, self.noise = context, noise
+
+    def begin_training(self, job: roles.PassiveJob) -> None:
+        self.job = job
+
+    @abstractmethod
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
+        """Answer a level's request for these nodes."""
+
+    @abstractmethod
+    def other(self, message: Message, state: RoundState | None) -> Message:
+        """Answer a message that is not a level's request."""
+
+
+def runs_bytes(rows: float, slots: int) -> float:
+    """Bytes of a node of this many rows in runs: ciphertexts and masks."""
+    run = run_length(int(rows), slots)
+    return -(-rows // run) * RUN_BYTES + -(-slots * run // DEGREE) * POLYNOMIAL_BYTES
+
+
+def expansion_bytes(rows: float, slots: int, bits: int) -> float:
+    """Bytes of a dense node of this many rows, and those that a line could send while the receiver expands it."""
+    run = dense_run(int(rows), slots, bits)
+    return ROW_BYTES * rows + -(-rows // run) * LEAF_BYTES + slots * run * bits / 8
+
+
+def expands(layout: str, rows: int, slots: int, value_bits: int, depth: int, trees: int) -> bool:
+    """Whether a job with this many trees sends keys for expansion: whether they pay for themselves.
+
+    That is reckoned for trees whose smaller children have a quarter of their parent's rows.
+    """
+    if layout != "auto" or not slots:
+        return layout == "expansion" and slots > 0
+    saved = 0.0
+    for level in range(1, depth):
+        nodes, node = 1 << (level - 1), rows / 4 / (1 << (level - 1))
+        sizes = sizes_for_sum(int(node) << value_bits)
+        if sizes is not None:
+            saved += nodes * max(0.0, runs_bytes(node, slots) - expansion_bytes(node, slots, sizes.bits))
+    return trees * saved > KEY_BYTES
+
+
+def reuses_masks(layout: str, sizes: MaskSizes | None, rows: int, slots: int, trees: int, rounds: int) -> bool:
+    """Whether a job with this many trees per round reuses masks.
+
+    They are sent once, so they must pay for themselves at the roots. The vectors of a round's roots must fit into one
+    message.
+    """
+    if layout == "runs" or sizes is None or not slots:
+        return False
+    vector = sizes.vector_bytes(rows)
+    if trees * vector > BYTES_AT_ONCE:
+        return False
+    return layout != "auto" or rounds * trees * (runs_bytes(rows, slots) - vector) > slots * sizes.slot_bytes
+
+
+def slots_of(layout: BinLayout, columns: Int32Array | None) -> Int32Array:
+    """The slots of these columns, None for all."""
+    every = np.arange(layout.slots, dtype=np.int32)
+    if columns is None:
+        return every
+    return every[np.isin(np.repeat(np.arange(layout.features), layout.widths), columns)]
