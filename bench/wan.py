@@ -1,12 +1,13 @@
 """Training between companies: seconds, exchanges and bytes of a tree over lines with latency and limited bandwidth.
 
-    python bench/wan.py [--lines lan wan] [--protocols plain lattice] [--trees 4] [--repeats 3] [--against COMMIT]
+    python bench/wan.py [--lines lan wan] [--protocols plain lattice] [--trees 8] [--repeats 3] [--against COMMIT]
                         [--plot FILE.svg] [--markdown PAGE] [--json]
 
 Two parties as processes over mutual TLS, one thread each, on default_credit (24,000 rows, 23 columns; the active party
 has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. A figure is the
-difference of a job of 1 + TREES trees and one of 1 tree, divided by TREES: keys, bins and the start of processes
-cancel. Bytes are those of the messages. An exchange is a request, or several at once, and its answers.
+difference of a job of 8 + TREES trees and one of 8 trees, divided by TREES: keys, bins and the start of processes
+cancel; `MB once` is what the longer job sends beside its trees. Bytes are those of the messages. An exchange is a
+request, or several at once, and its answers.
 `--against` builds another commit and measures both in turn, so that other load on the machine affects both.
 """
 
@@ -40,6 +41,8 @@ TRAINING = {"objective": "binary", "max_depth": 6, "max_bin": 32}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"sealed": {"eps": 10.0}, "masked": {"allow_unprotected": True}}
 VERTICAL = ("plain", "masked", "ldp", "federboost", "smm1", "smm2", "elxgb", "paillier", "lattice", "sealed")
 FIGURES = ("seconds", "exchanges", "mb_sent", "mb_received", "cpu_seconds")
+SHOWN = (*FIGURES, "mb_once")
+FEW = 8  # trees of the shorter job; a layout may depend on whether what is sent once pays
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,11 @@ n_estimators = {trees}
         }
 
     def per_tree(self, label: str, protocol: str, line: str, trees: int) -> dict[str, float]:
-        one = self.train(f"{label}-one", protocol, line, 1)
-        many = self.train(f"{label}-many", protocol, line, 1 + trees)
-        return {figure: (many[figure] - one[figure]) / trees for figure in FIGURES}
+        few = self.train(f"{label}-few", protocol, line, FEW)
+        many = self.train(f"{label}-many", protocol, line, FEW + trees)
+        each = {figure: (many[figure] - few[figure]) / trees for figure in FIGURES}
+        sent = [found["mb_sent"] + found["mb_received"] for found in (many, each)]
+        return each | {"mb_once": sent[0] - (FEW + trees) * sent[1]}
 
 
 @contextmanager
@@ -148,10 +153,8 @@ allow_unprotected = {allowed}
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
-    head = ("protocol", "line", "commit", "s/tree", "exchanges", "MB sent", "MB received", "CPU s")
-    shown = [
-        (row["protocol"], row["line"], row["commit"], *(f"{row[figure]:.3g}" for figure in FIGURES)) for row in rows
-    ]
+    head = ("protocol", "line", "commit", "s/tree", "exchanges", "MB sent", "MB received", "CPU s", "MB once")
+    shown = [(row["protocol"], row["line"], row["commit"], *(f"{row[figure]:.3g}" for figure in SHOWN)) for row in rows]
     return table(head, shown)
 
 
@@ -182,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", nargs="+", choices=["none", *LINES], default=list(LINES))
     parser.add_argument("--protocols", nargs="+", choices=VERTICAL, default=["plain", "lattice", "sealed"])
-    parser.add_argument("--trees", type=int, default=4, help="trees of a measurement, after the first")
+    parser.add_argument("--trees", type=int, default=8, help="trees that the longer job has more")
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each; the median counts")
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit in turn with the checkout")
     parser.add_argument("--data", type=Path, help="parquet file with the columns id and label (0 or 1) and features")
@@ -208,7 +211,7 @@ def main() -> None:
                         label = f"{protocol}-{line}-{repeat}"
                         found[code].append(own.per_tree(label, protocol, line, options.trees))
                 for code, values in found.items():
-                    middle = {figure: statistics.median(value[figure] for value in values) for figure in FIGURES}
+                    middle = {figure: statistics.median(value[figure] for value in values) for figure in SHOWN}
                     rows.append({"protocol": protocol, "line": line, "commit": code, **middle})
                     note(table_of(rows[-1:]).splitlines()[-1])
     if options.plot:
