@@ -140,7 +140,7 @@ HORIZONTAL_COST = Cost(
 VALUE, BIN, TABLE_ROW, LABEL = 4, 1, 8, 8
 STATE_A = 8 + 8 + 4  # margin, gradient and hessian on the grid, position of the row in its node
 STATE_P = 4 + 4  # position of the row in its node, and the child it goes to
-GRADIENTS = 44  # while they are computed: in float64, scaled, rounded, then on the grid
+GRADIENTS = 44  # while they are computed: in float64, then on the grid
 
 
 @dataclass(frozen=True)
