@@ -51,7 +51,7 @@ from veilboost.protocols.registry import all_protocols
 from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.testing.tables import make_columns, make_labels, split_among
 from veilboost.wire.grpc import decode_chunk, encode_chunk
-from veilboost.wire.message import Catalogue, Message, _plan, decode, encode
+from veilboost.wire.message import Catalogue, Message, _plan, decode_all, encode, join_frames
 from veilboost.wire.rpc import Kind, Packet, failure_from, from_chunks, to_chunks
 
 SLOW = 1.0  # seconds that one input may take
@@ -168,7 +168,7 @@ def targets(folder: Path) -> dict[str, Target]:
             pieces.append(data[2 : 2 + size])
             data = data[2 + size :]
         for packet in from_chunks(map(decode_chunk, pieces), 1 << 20):
-            decode(packet.body, catalogue)
+            decode_all(packet.body, catalogue)
 
     def toml(data: bytes) -> None:
         (folder / "party.toml").write_bytes(data)
@@ -180,7 +180,7 @@ def targets(folder: Path) -> dict[str, Target]:
         check_signed(data.decode(errors="replace"), "bank", LINK, b"content", identity.ca)
 
     return {
-        "decode": Target(lambda data: decode(data, catalogue), frames),
+        "decode": Target(lambda data: decode_all(data, catalogue), [*frames, join_frames(frames[:3])]),
         "packets": Target(packets, chunks),
         "failures": Target(
             lambda data: failure_from("shop", data), [b"VB-1612\nrefused\nask the owner", b"VB-1409\n\n"]

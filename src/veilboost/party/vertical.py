@@ -290,7 +290,8 @@ class _Keeper:
         # This party's checkpoint comes last: a job resumes from it, and every other party must have all of its trees.
         if self._stored is None:
             self.store(trees)
-        stored, self._stored = self._peers.collect(self._stored or {}, CheckpointStored), None
+        pending, self._stored = self._stored or {}, None
+        stored = self._peers.collect(pending, CheckpointStored)
         digests = {name: answer.digest for name, answer in stored.items()}
         share = make_share(job.driver, self._columns, records, skeleton)
         with keeping("a checkpoint cannot be written"):
@@ -301,7 +302,6 @@ class _Keeper:
         """A restarted party does not know the session: propose the job to it again."""
         if not isinstance(error, StaleSession):
             return False
-        self._stored = None
         proposal = Propose(self._job.text(), dry_run=False, resume=True)
         accepted: dict[PartyName, Accepted] = {}
         for name in self._peers.names:

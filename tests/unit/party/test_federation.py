@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +89,15 @@ def test_a_party_that_is_not_there_is_named(town: Town) -> None:
     assert federation.run.status["state"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("passive", "depth"), [(("shop",), 3), (("shop", "telecom"), 3), (("shop",), 10)], ids=["one", "two", "short trees"]
+)
 def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    town: Town, monkeypatch: pytest.MonkeyPatch, passive: tuple[str, ...], depth: int
 ) -> None:
     """Each kind of request fails once as it does at a party that was started anew."""
     lost: set[tuple[str, str]] = set()
+    config = replace(CONFIG, n_estimators=6, max_depth=depth)
     handle = VerticalSession.handle
 
     def forgetful(session: VerticalSession, peer: PeerIdentity, requests: list[tuple[Message, bytes]]) -> bytes:
@@ -106,15 +111,15 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
 
     monkeypatch.setattr(VerticalSession, "handle", forgetful)
     monkeypatch.setattr(VerticalSession, "began", False, raising=False)
-    daemons = {party: Daemon(load_party(town.folder / f"{party}.toml")) for party in ("shop", "telecom")}
+    daemons = {party: Daemon(load_party(town.folder / f"{party}.toml")) for party in passive}
     try:
-        job = town.write_job({party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()})
-        assert Federation(job, town.folder / "bank.toml").train(progress=False).rounds == CONFIG.n_estimators
+        job = town.write_job({party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()}, config=config)
+        assert Federation(job, town.folder / "bank.toml").train(progress=False).rounds == config.n_estimators
     finally:
         for daemon in daemons.values():
             daemon.stop()
     assert lost == {(party, kind) for party in daemons for kind in KINDS}
-    assert town.sha() == town.simulated()
+    assert town.sha(parties=("bank", *passive)) == town.simulated(config, ("bank", *passive))
 
 
 # --- what is shown ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from support import make_columns, make_labels, quick, sha, split_among, train
 from veilboost.boost import rows as row_groups
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
+from veilboost.engine.api import open_engine
 from veilboost.errors import UnexpectedMessage, UnsupportedCombination
 from veilboost.party import simulation as simulation_module
 from veilboost.protocols.elxgb.active import DpnsCipher
@@ -107,6 +108,16 @@ def test_weights_that_leave_a_child_of_one_heavy_row(monkeypatch):
     assert sha(together) == sha(alone)
     nodes = [sum(len(each.sums) for each in answers(run) if isinstance(each, PlainSums)) for run in (together, alone)]
     assert nodes[0] == nodes[1] + 1, "sums that are not used"
+
+
+@pytest.mark.parametrize("case", ["sampled", "multiclass"])
+def test_rows_on_disk_are_asked_ahead_too(case, tmp_path):
+    tables, config = vertical_problem(case, protocol_named("plain"), {}, 2)
+    expected = train(tables, config)
+    with open_engine(f"disk:{tmp_path}") as engine:
+        run = train(tables, config, engine=engine)
+    assert sha(run) == sha(expected)
+    assert run.rounds == expected.rounds
 
 
 def test_two_passive_parties_are_asked_level_by_level(monkeypatch):
