@@ -245,14 +245,6 @@ class BinLayout:
         return int(self.offsets[-1])
 
     @cached_property
-    def has_missing(self) -> bool:
-        return bool(self.missing.any())
-
-    @cached_property
-    def has_categories(self) -> bool:
-        return bool(self.kind.any())
-
-    @cached_property
     def has_sets(self) -> bool:
         return bool((self.kind == KIND_CODES[ColumnKind.SETS]).any())
 

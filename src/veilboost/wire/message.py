@@ -146,10 +146,14 @@ def encode(message: Message) -> bytes:
     return b"".join(pieces)
 
 
+def _json_size(value: Any) -> int:
+    return len(str(value)) if type(value) is int else len(_to_json(value))  # most scalars are integers
+
+
 def frame_size(message: Message) -> int:
     """The size in bytes of the frame that `encode` would return."""
     plan, values = _plan(type(message)), message.__dict__
-    scalars = len(_to_json([values[name] for name, _ in plan.scalars])) if plan.scalars else 2
+    scalars = 1 + sum(_json_size(values[name]) + 1 for name, _ in plan.scalars) if plan.scalars else 2
     size = _ALIGN + len(plan.signature) + scalars + plan.sizes.size
     for item in plan.arrays:
         size += -size % _ALIGN + values[item.name].size * item.dtype.itemsize

@@ -237,16 +237,16 @@ class VerticalPassive:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if not within(position, 0, state.fit.nodes) or not increasing(position):
             raise MalformedMessage("a node to split is not in the level, or is named twice")
-        if (rows_with_sibling(state.fit, message.depth)[position] < job.config.min_node_rows).any():
+        if min(rows_with_sibling(state.fit, message.depth)[position].tolist()) < job.config.min_node_rows:
             raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
         tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if (message.tree != tree).any() or any(key in self._rules for key in keys) or int(message.node.min()) < 0:
+        if message.tree.tolist() != tree.tolist() or any(key in self._rules or key[1] < 0 for key in keys):
             raise MalformedMessage("a split names a node of another tree, or one that is already split")
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
-        if (message.starts[1:] == message.starts[:-1]).any() or not within(message.handles, 0, 2 * layout.slots):
+        if not increasing(message.starts) or not within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that does not exist")
         message = replace(message, handles=state.shuffle.own_handles(message.handles))
         # Among tied handles the owner takes its lowest column, then the lowest threshold.
@@ -276,8 +276,8 @@ def _bits(packed: UInt8Array, count: int) -> UInt8Array:
 
 
 def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
-    fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(values)
-    if not fits or (starts[1:] < starts[:-1]).any():
+    edges = starts.tolist()
+    if len(edges) != count + 1 or edges[0] != 0 or edges[-1] != len(values) or sorted(edges) != edges:
         raise MalformedMessage("a list of lists is inconsistent")
 
 

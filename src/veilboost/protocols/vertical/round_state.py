@@ -59,7 +59,7 @@ class RoundState:
     @property
     def split_here(self) -> bool:
         """Whether nodes of this level were already split here; one request splits all of them."""
-        return bool(self._own.any())
+        return bool(np.count_nonzero(self._own))
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here, and return the first piece of their assignments to send."""
