@@ -141,7 +141,7 @@ def assignments_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[I
 def foreign_assignments(view: View, peer: PartyName) -> list[tuple[Int32Array, Int32Array]]:
     """Left and right rows of every node that the passive party of this exchange did not split.
 
-    It receives them because it tracks the rows of each node; it receives none for the last level of a tree.
+    It receives them because it tracks the rows of each node; none for the deepest level of `max_depth`.
     """
     found: list[tuple[Int32Array, Int32Array]] = []
     for one in rounds(view, peer):

@@ -196,8 +196,8 @@ OWN_ASSIGNMENTS = of_active(
     data="features, through the left/right assignments of its winning splits",
     status=Status.UNPROTECTED,
     why="every party that keeps rows by node receives the left/right assignment of each row at each winning split on "
-    "the active party's own columns, except at the last level of a tree: this reveals the order of the values, but not "
-    "columns, thresholds or values",
+    "the active party's own columns, except at the deepest level that max_depth allows: this reveals the order of the "
+    "values, but not columns, thresholds or values",
 )
 
 EXACT_SUMS_OF_FEW_ROWS = of_passive(
