@@ -138,7 +138,8 @@ SPEC = spec.ProtocolSpec(
                 data="gradients in transit",
                 adversary="every semi-honest passive party",
                 status=Status.SOUND,
-                why="ring-LWE at 128 bits: N = 4096, log2 q = 100, or N = 8192, 150 and circular security; ternary secrets",
+                why="ring-LWE at 128 bits: N = 4096, log2 q = 100, or N = 8192, 150 and circular security; ternary "
+                "secrets",
             ),
             spec.SHARED_NODES,
             spec.OWN_ASSIGNMENTS,
