@@ -19,9 +19,9 @@ from veilboost.protocols.lattice.messages import (
     LatticeRequest,
     LatticeRound,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
 )
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.vertical.active import active_by
@@ -157,8 +157,8 @@ SPEC = spec.ProtocolSpec(
         LatticeRequest,
         LatticeMore,
         LatticeSums,
-        MaskedRequest,
-        MaskedSums,
+        VectorRequest,
+        VectorSums,
     ),
     roles={
         "active": active_by(partial(LatticeCipher, layout_of=layout_of, streams=True)),

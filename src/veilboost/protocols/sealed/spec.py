@@ -17,9 +17,9 @@ from veilboost.protocols.lattice.messages import (
     LatticeRequest,
     LatticeRound,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
 )
 from veilboost.protocols.lattice.spec import COST, memory
 from veilboost.protocols.sealed import parameters
@@ -101,7 +101,7 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(*LIFECYCLE, MasksRequest, BinMasks, LatticeRound, LatticeRequest, LatticeSums, MaskedRequest, MaskedSums),
+    messages=(*LIFECYCLE, MasksRequest, BinMasks, LatticeRound, LatticeRequest, LatticeSums, VectorRequest, VectorSums),
     roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=parameters.SealedOptions,
     refuse=parameters.refuse,
