@@ -81,7 +81,7 @@ def sizes_for_sum(largest: int) -> DenseSizes | None:
 
 def sizes_for_flood(flood: int) -> DenseSizes:
     """The smallest scale, and so the largest sums, beside this flood."""
-    return DenseSizes(flood + _FLOOD_ROOM)
+    return DenseSizes(max(flood + _FLOOD_ROOM, 2 * RESIDUE_BITS + _ROUNDING_BITS - MOST_BITS))
 
 
 def log_flood(blocks: Blocks, slots: int, features: int) -> int:

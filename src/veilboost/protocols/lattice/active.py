@@ -29,7 +29,7 @@ from veilboost.protocols.vertical import roles
 from veilboost.types import PartyName
 
 _ROWS_AT_ONCE = 1 << 20  # rows that are hashed at once
-_SUM_BITS_WITH_NOISE = 40  # room for the noise of passive parties beside the sums
+_SUM_BITS_WITH_NOISE = 41  # as much room for the noise of passive parties as in runs
 
 
 class LatticeCipher(roles.StatisticsCipher):

@@ -23,9 +23,9 @@ from veilboost.protocols.lattice.messages import (
     LatticeRequest,
     LatticeRound,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
 )
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.vertical.active import active_by
@@ -162,8 +162,8 @@ SPEC = spec.ProtocolSpec(
         LatticeRequest,
         LatticeMore,
         LatticeSums,
-        MaskedRequest,
-        MaskedSums,
+        VectorRequest,
+        VectorSums,
         ExpansionKeys,
         ExpansionReady,
         ExpandedRequest,
