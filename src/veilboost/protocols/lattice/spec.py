@@ -12,7 +12,7 @@ from veilboost.crypto.lattice.masks import MaskSizes, mask_sizes
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import cost, spec
 from veilboost.protocols.lattice.active import LatticeCipher
-from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions, reuses_masks, runs_bytes
+from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions, expands, reuses_masks, runs_bytes
 from veilboost.protocols.lattice.messages import (
     BinMasks,
     ExpandedRequest,
@@ -77,6 +77,8 @@ def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: boo
     }
 
 
+EXPANSION_ROOM = 64e6  # the keys as they are multiplied, the ciphertexts on a path of an expansion, and 64 tiles
+
 COST = cost.Cost(
     here=(*cost.COMMON_A, "slots_p", "runs", "tiles", "vectors", "vector_rows", "vector_slots"),
     there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products", "vector_cells", "vector_slots"),
@@ -117,6 +119,8 @@ def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Nee
         loaded = span * (3 * 2 * 8 * DEGREE * units["runs"] + 4 * columns * rows)
         here = max(here, 2 * ciphertexts + tiles)
         there = max(there, 2 * ciphertexts + 2 * tiles + loaded)
+    if expands("auto", job.rows, slots, DEFAULTS.gradient_bits, job.depth, job.trees):
+        there = max(there, EXPANSION_ROOM)
     # An active party in the same process keeps the ciphertexts while a passive party multiplies them. Of the masks it
     # keeps all, and the passive party the factors that remove them, a byte for each coefficient.
     factors = 0.0 if masks is None else float(slots * DEGREE)
