@@ -109,7 +109,7 @@ class VectorRequest(StatisticsRequest):
     """Active to passive: a level's request, with an encrypted vector of (g, h) of all rows for every node to sum.
 
     Values of rows outside the node are 0. A vector has a number for each row and family, `numbers` (nodes, rows,
-    bytes), and a key part, `parts` (nodes, families, N, bytes). Its secret follows from its nonce and the sender's own key.
+    bytes), and a key part, `parts` (nodes, families, N, bytes). Its secret follows from its nonce and the sender's key.
     """
 
     reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
