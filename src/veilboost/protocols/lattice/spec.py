@@ -73,6 +73,18 @@ def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: boo
     }
 
 
+def note(job: cost.PlannedJob) -> str:
+    """The layouts of a job's levels: those for the party with most columns."""
+    columns = max(job.passive, default=0)
+    slots, features = max(1, columns * job.bins), max(1, columns)
+    shape = cost.tree_shape(job.rows, job.depth)
+    vectors = sum(units["vectors"] > 0 for _, units in level_units(job, shape, slots, features))
+    if not vectors:
+        return "layout auto encrypts all levels in runs"
+    below = "" if vectors == job.depth else ", and those below in runs"
+    return f"layout auto encrypts the first {vectors} of {job.depth} levels as vectors under reused masks{below}"
+
+
 COST = cost.Cost(
     here=(*cost.COMMON_A, "slots_p", "runs", "tiles", "vectors", "vector_rows", "vector_slots"),
     there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products", "vector_cells", "vector_slots"),
@@ -85,6 +97,7 @@ COST = cost.Cost(
     tree_units=tree_units,
     for_each=("tiles", "vector_slots"),
     for_most=("runs", "vectors", "vector_rows"),  # rows are encrypted once, for the party with most columns
+    note=note,
 )
 
 
