@@ -303,6 +303,14 @@ def test_the_command_tells_every_protocol(kept: Path) -> None:
     assert "without network time" in " ".join(shown.stdout.split())
 
 
+def test_the_command_states_the_layout(kept: Path) -> None:
+    for rows, stated in (("24000", "vectors under reused masks"), ("1e8", "all levels in runs")):
+        (told,) = ask("--rows", rows, "--features", "11,12", "--bins", "32", "--protocol", "lattice")["predictions"]
+        assert stated in told["note"]
+    shown = CliRunner().invoke(app, ["plan", "--rows", "24000", "--features", "11,12", "--protocol", "lattice"])
+    assert "layout auto encrypts" in " ".join(shown.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("rows", "words", "size"),
     [("1e8", (), (40, 5)), ("1e4", (), (10, 3)), ("1e8", ("--trees", "60", "--depth", "4"), (60, 4))],

@@ -253,20 +253,22 @@ def test_masks_are_for_jobs_that_allow_them(monkeypatch):
 
 
 def test_masks_are_not_sent_after_the_first_round(monkeypatch):
-    class Late(MemoryChannel):
-        asked: MasksRequest | None = None
+    """Columns were shuffled in the rounds before: masks would show their order in these rounds."""
+    refused = []
 
+    class Late(MemoryChannel):
         def send(self, message):
-            if isinstance(message, MasksRequest):
-                self.asked = message
-            if isinstance(message, VectorRequest):
-                with pytest.raises(UnexpectedMessage):
-                    self._handler(self.asked)
+            if isinstance(message, LatticeRequest):
+                with pytest.raises(UnexpectedMessage, match="after the first round"):
+                    self._handler(MasksRequest(np.zeros(32, dtype=np.uint8), 60, 30, 0))
+                refused.append(message.depth)
             return super().send(message)
 
     tables, config = scene()
+    monkeypatch.setattr("veilboost.protocols.lattice.active.reuses_masks", lambda *_: False)
     monkeypatch.setattr(simulation_module, "MemoryChannel", Late)
-    train(tables, with_layout(config, "masks"), "lattice")
+    train(tables, with_layout(config, "auto"), "lattice")
+    assert 0 in refused
 
 
 ALTERED = {

@@ -77,6 +77,20 @@ def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: boo
     }
 
 
+def note(job: cost.PlannedJob) -> str:
+    """The layouts of a job's levels: those for the party with most columns."""
+    columns = max(job.passive, default=0)
+    slots, features = max(1, columns * job.bins), max(1, columns)
+    shape = cost.tree_shape(job.rows, job.depth)
+    vectors = sum(units["vectors"] > 0 for _, units in level_units(job, shape, slots, features))
+    dense = expands("auto", job.rows, slots, DEFAULTS.gradient_bits, job.depth, job.trees)
+    others = "in runs, or densely where that is shorter" if dense else "in runs"
+    if not vectors:
+        return f"layout auto encrypts all levels {others}"
+    below = "" if vectors == job.depth else f", and those below {others}"
+    return f"layout auto encrypts the first {vectors} of {job.depth} levels as vectors under reused masks{below}"
+
+
 EXPANSION_ROOM = 64e6  # the keys as they are multiplied, the ciphertexts on a path of an expansion, and 64 tiles
 
 COST = cost.Cost(
@@ -91,6 +105,7 @@ COST = cost.Cost(
     tree_units=tree_units,
     for_each=("tiles", "vector_slots"),
     for_most=("runs", "vectors", "vector_rows"),  # rows are encrypted once, for the party with most columns
+    note=note,
 )
 
 
