@@ -18,7 +18,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"unsent": {"MoreGradients"}, "exchanges_of_two": 1},
     "ldp": {"exchanges_of_two": 1},
     "paillier": {"exchanges_of_two": 1},
-    "lattice": {"unsent": {"LatticeMore"}},
+    # Vectors under reused masks at roots, runs below: both layouts are used.
+    "lattice": {"unsent": {"LatticeMore"}, "options": {"layout": "root"}},
+    "sealed": {"options": {"layout": "root"}},
     # Where the passive side asks back before it can score, a level takes one exchange more.
     "smm2": {"exchanges": 3},
     "masked": {"exchanges": 3},

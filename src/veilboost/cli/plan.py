@@ -191,6 +191,9 @@ def _print(found: Sequence[Prediction], network: str | None) -> None:
             bytes_text(max(each.memory_here, each.memory_others)),
         )
     console.print(table)
+    for each in found:
+        if each.note:
+            console.print(f"{each.protocol}: {each.note}", soft_wrap=True)
     line = "without network time" if network is None else f"over {escape(network)}"
     console.print(
         "\nTrees and their depth are those of a job: sealed and mal choose them. One thread at each party on a machine "

@@ -65,6 +65,7 @@ class Prediction:
     together: float
     trees: int
     depth: int
+    note: str = ""
 
     @property
     def seconds(self) -> float:
@@ -114,6 +115,7 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         together=here + there,
         trees=job.trees,
         depth=job.depth,
+        note=cost.note(job),
     )
 
 

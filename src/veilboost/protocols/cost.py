@@ -94,6 +94,8 @@ class Cost:
     Calibration measures the cost of a unit in small runs. The smallest has `scale` rows (None: as many as run in a
     moment), the largest `reach` times as many. Rows beyond the processor's caches cost more than rows within, so cheap
     protocols need a large `reach`. `options` allow such runs on little data; they do not change the cost of a unit.
+
+    `note` states what a job of this size chooses by itself, for example how it encrypts.
     """
 
     here: tuple[str, ...] = (*COMMON_A, "slots_p")
@@ -113,6 +115,7 @@ class Cost:
     asks_ahead: bool = False
     for_each: tuple[str, ...] = ()
     for_most: tuple[str, ...] = ()
+    note: Callable[[PlannedJob], str] = lambda job: ""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

@@ -47,6 +47,7 @@ from veilboost.crypto.lattice.expansion import (
     check_runs,
     dense_run,
     log_flood,
+    sizes_for_flood,
     sizes_for_sum,
 )
 from veilboost.crypto.lattice.keys import ERROR_SIGMA, Blocks, Ciphertext
@@ -150,6 +151,14 @@ def test_answers_have_as_few_bits_as_the_sums_need_and_room_for_their_errors(lar
     switch = PRIMES[1] * math.sqrt((DEGREE * 2 / 3 + 1) / 12)
     left = 2 ** (sizes.log_delta - 1) - 2**sizes.most_log_flood
     assert math.erfc(left / math.hypot(rounding, switch) / math.sqrt(2)) < 2**-60
+
+
+@given(st.integers(20, 90))
+def test_the_smallest_scale_beside_a_flood_leaves_most_room_for_sums(flood):
+    sizes = sizes_for_flood(flood)
+    assert sizes.most_log_flood >= flood
+    assert sizes.valid()
+    assert sizes.bits == MOST_BITS or sizes.most_log_flood == flood
 
 
 def level_of(total: int) -> LevelCase:

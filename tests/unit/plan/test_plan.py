@@ -82,9 +82,10 @@ def test_work_grows_with_what_it_is_counted_in() -> None:
 @given(st.integers(2, 10**9), st.integers(1, 200), st.integers(1, 8))
 def test_lattice_never_sends_more_runs_than_rows_nor_fewer_than_they_need(rows: int, columns: int, depth: int) -> None:
     work = vertical_units(cost_of("lattice"), PlannedJob(rows, (1, columns), 1, depth, 32), columns)
-    assert work["runs"] * 4096 >= rows
+    assert work["runs"] * 4096 + work["vector_rows"] >= rows
     assert work["runs"] <= rows * depth + 2**depth
     assert work["products"] >= max(work["runs"], work["tiles"]) / 2**depth
+    assert bool(work["vectors"]) == bool(work["masks"])
 
 
 # --- fitting ----------------------------------------------------------------------------------------------
@@ -308,6 +309,14 @@ def test_the_command_tells_every_protocol(kept: Path) -> None:
     shown = CliRunner().invoke(app, ["plan", "--rows", "1e6", "--features", "4,6", "--protocol", "lattice"])
     assert "lattice" in shown.stdout
     assert "without network time" in " ".join(shown.stdout.split())
+
+
+def test_the_command_states_the_layout(kept: Path) -> None:
+    for rows, stated in (("24000", "vectors under reused masks"), ("1e8", "all levels in runs")):
+        (told,) = ask("--rows", rows, "--features", "11,12", "--bins", "32", "--protocol", "lattice")["predictions"]
+        assert stated in told["note"]
+    shown = CliRunner().invoke(app, ["plan", "--rows", "24000", "--features", "11,12", "--protocol", "lattice"])
+    assert "layout auto encrypts" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,12 @@ from veilboost.crypto.lattice.expansion import LEAST_RUN
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.protocols.lattice import expansion_active
+from veilboost.protocols.lattice.expansion_active import ExpandedLevels
 from veilboost.protocols.lattice.layouts import expands
 from veilboost.protocols.lattice.messages import ExpandedRequest, ExpandedSums, ExpansionKeys, LatticeRequest
+from veilboost.protocols.sealed.active import SealedCipher
+from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
@@ -88,12 +92,28 @@ def test_rows_in_shards_give_the_same_model_and_bytes(monkeypatch):
     assert run.bytes_sent == expected.bytes_sent
 
 
-def test_nodes_whose_sums_do_not_fit_are_sent_in_runs(sent):
-    tables, plain, config = scene(rows=2500, gradient_bits=30)
+@pytest.mark.parametrize(("bits", "flood"), [(30, None), (12, 90)], ids=["no room for sums", "none for the flood"])
+def test_nodes_whose_sums_do_not_fit_are_sent_in_runs(bits, flood, sent, monkeypatch):
+    if flood:
+        monkeypatch.setattr(expansion_active, "log_flood", lambda *_: flood)
+    tables, plain, config = scene(rows=2500, gradient_bits=bits)
     expected = sha(train(tables, plain))
     sent.clear()
     assert sha(train(tables, config, "lattice")) == expected
     assert {LatticeRequest} == {type(each) for each in sent} & {LatticeRequest, ExpandedRequest}
+
+
+def test_longer_runs_leave_room_for_larger_sums(sent):
+    """With 25 bits the flood of the shortest runs does not fit."""
+    tables, plain, config = scene(rows=2500, gradient_bits=25, max_bin=64)
+    expected = sha(train(tables, plain))
+    sent.clear()
+    assert sha(train(tables, config, "lattice")) == expected
+    longest = max(int(each.run.max()) for each in sent if isinstance(each, ExpandedRequest))
+    tables, _, config = scene(rows=2500, gradient_bits=12, max_bin=64)
+    sent.clear()
+    train(tables, config, "lattice")
+    assert longest > max(int(each.run.max()) for each in sent if isinstance(each, ExpandedRequest))
 
 
 def test_a_job_expands_if_the_keys_pay_for_themselves():
@@ -131,26 +151,28 @@ def test_sealed_selects_the_same_splits_in_every_layout(sent):
     assert any(isinstance(each, ExpandedSums) for each in sent)
 
 
-def test_noise_of_sealed_is_in_the_sums(sent, monkeypatch):
-    """The active party checks totals within the noise's deviations; without room for noise, levels are sent in runs."""
-    options = {"eps": 2.0, "eps_features": 8.0, "least_rows": 5}
-    tables, _, config = scene(rows=300, categories="ordinal", options=options)
-    from veilboost.protocols.sealed.passive import SealedPassiveCipher
+def test_noise_of_sealed_is_in_the_sums(monkeypatch):
+    tables, _, config = scene(
+        rows=300, categories="ordinal", options={"eps": 2.0, "eps_features": 8.0, "least_rows": 5}
+    )
+    noise, read, found = SealedPassiveCipher.noise, ExpandedLevels.read, list[int]()
 
-    drawn: list[int] = []
-    original = SealedPassiveCipher.noise
+    def large(self, asked, state):
+        own = noise(self, asked, state)
+        assert 0 < int(np.abs(own).max()) < asked.largest_sum // 2
+        return own * 0 + 2**22
 
-    def watched(self, asked, state):
-        noise = original(self, asked, state)
-        drawn.append(int(np.abs(noise).max()))
-        assert 0 < drawn[-1] < asked.largest_sum // 2
-        return noise
+    def watched(self, current, level, waiting):
+        sums = read(self, current, level, waiting)
+        found.extend(int(each.min()) for each in sums.values())
+        return sums
 
-    monkeypatch.setattr(SealedPassiveCipher, "noise", watched)
+    monkeypatch.setattr(SealedPassiveCipher, "noise", large)
+    monkeypatch.setattr(ExpandedLevels, "read", watched)
+    monkeypatch.setattr(SealedCipher, "tolerance", lambda *_: 2**40)
     train(tables, config, "sealed")
-    answers = [each for each in sent if isinstance(each, ExpandedSums)]
-    assert answers
-    assert len(drawn) >= len(answers)
+    assert found
+    assert min(found) > 2**21, "300 values of 12 bits are less than that"
 
 
 # --- what a peer sends ----------------------------------------------------------------------------------------------
@@ -234,8 +256,6 @@ def test_messages_out_of_order_are_refused(when, monkeypatch):
         train(tables, config, "lattice")
         assert not kept
         return
-    from veilboost.protocols.lattice.expansion_active import ExpandedLevels
-
     if when == "no keys":
         monkeypatch.setattr(ExpandedLevels, "begin_training", lambda self, layouts: None)
     else:

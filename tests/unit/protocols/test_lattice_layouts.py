@@ -17,7 +17,7 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCom
 from veilboost.protocols.lattice import masks_passive
 from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.layouts import reuses_masks, runs_bytes
-from veilboost.protocols.lattice.messages import BinMasks, LatticeRequest, MaskedRequest, MaskedSums, MasksRequest
+from veilboost.protocols.lattice.messages import BinMasks, LatticeRequest, MasksRequest, VectorRequest, VectorSums
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.wire.channel import MemoryChannel
 
@@ -55,7 +55,7 @@ def listen(monkeypatch) -> list[object]:
 
 
 def kinds(messages) -> set[type]:
-    return {type(message) for message in messages} & {LatticeRequest, MaskedRequest}
+    return {type(message) for message in messages} & {LatticeRequest, VectorRequest}
 
 
 # --- the same model -------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def kinds(messages) -> set[type]:
 @pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize(
     ("layout", "used"),
-    [("runs", {LatticeRequest}), ("root", {LatticeRequest, MaskedRequest}), ("masks", {MaskedRequest})],
+    [("runs", {LatticeRequest}), ("root", {LatticeRequest, VectorRequest}), ("masks", {VectorRequest})],
 )
 def test_every_layout_gives_the_model_of_plain(name, layout, used, monkeypatch):
     weight = np.random.default_rng(1).random(ROWS) + 0.25
@@ -148,14 +148,14 @@ def test_with_noise_only_roots_are_vectors(monkeypatch):
 
 def test_a_job_that_is_repeated_encrypts_as_before_and_no_two_vectors_share_a_secret(monkeypatch):
     tables, config = scene()
-    sent: list[list[MaskedRequest]] = []
+    sent: list[list[VectorRequest]] = []
     for _ in range(2):
         with monkeypatch.context() as patch:
             heard = listen(patch)
             train(tables, with_layout(config, "masks"), "lattice", unsafe_noise_seed=0)
-            sent.append([message for message in heard if isinstance(message, MaskedRequest)])
+            sent.append([message for message in heard if isinstance(message, VectorRequest)])
     for one, other in zip(*sent, strict=True):
-        assert np.array_equal(one.rows, other.rows)
+        assert np.array_equal(one.numbers, other.numbers)
         assert np.array_equal(one.parts, other.parts)
     nonces = np.concatenate([message.nonces for message in sent[0]])
     assert len(nonces) > 5
@@ -164,7 +164,7 @@ def test_a_job_that_is_repeated_encrypts_as_before_and_no_two_vectors_share_a_se
 
 def test_other_values_never_meet_the_same_secret(monkeypatch):
     """A resumed job may have other gradients at the same place: the difference of two ciphertexts would show them."""
-    first: list[MaskedRequest] = []
+    first: list[VectorRequest] = []
     for labels in range(2):
         tables, config = scene(n_estimators=1, max_depth=1)
         label = tables["p0"].label.copy()
@@ -173,9 +173,9 @@ def test_other_values_never_meet_the_same_secret(monkeypatch):
         with monkeypatch.context() as patch:
             heard = listen(patch)
             train(tables, with_layout(config, "masks"), "lattice", unsafe_noise_seed=0)
-            first.append(next(message for message in heard if isinstance(message, MaskedRequest)))
+            first.append(next(message for message in heard if isinstance(message, VectorRequest)))
     assert not np.array_equal(first[0].nonces, first[1].nonces)
-    assert np.mean(first[0].rows == first[1].rows) < 0.02
+    assert np.mean(first[0].numbers == first[1].numbers) < 0.02
 
 
 def test_vectors_show_no_rows(monkeypatch):
@@ -183,7 +183,7 @@ def test_vectors_show_no_rows(monkeypatch):
     tables, config = scene(subsample=0.5)
     sent = listen(monkeypatch)
     train(tables, with_layout(config, "masks"), "lattice")
-    assert {message.rows.shape[1] for message in sent if isinstance(message, MaskedRequest)} == {ROWS}
+    assert {message.numbers.shape[1] for message in sent if isinstance(message, VectorRequest)} == {ROWS}
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -211,10 +211,10 @@ DECEITS = {
         "later bins first": changed(first=lambda f: f + 1),
         "bins before the first": changed(first=lambda f: f - 1),
     },
-    MaskedRequest: {
-        "a row short": changed(rows=lambda r: r[:, :-1].copy()),
-        "a byte short": changed(rows=lambda r: r[:, :, :-1].copy()),
-        "a node more": changed(rows=lambda r: np.concatenate((r, r[:1]))),
+    VectorRequest: {
+        "a row short": changed(numbers=lambda r: r[:, :-1].copy()),
+        "a byte short": changed(numbers=lambda r: r[:, :, :-1].copy()),
+        "a node more": changed(numbers=lambda r: np.concatenate((r, r[:1]))),
         "a short key part": changed(parts=lambda p: p[:, :, :-1].copy()),
         "one family": changed(parts=lambda p: p[:, :1].copy()),
         "a short nonce": changed(nonces=lambda n: n[:, :-1].copy()),
@@ -253,20 +253,22 @@ def test_masks_are_for_jobs_that_allow_them(monkeypatch):
 
 
 def test_masks_are_not_sent_after_the_first_round(monkeypatch):
-    class Late(MemoryChannel):
-        asked: MasksRequest | None = None
+    """Columns were shuffled in the rounds before: masks would show their order in these rounds."""
+    refused = []
 
+    class Late(MemoryChannel):
         def send(self, message):
-            if isinstance(message, MasksRequest):
-                self.asked = message
-            if isinstance(message, MaskedRequest):
-                with pytest.raises(UnexpectedMessage):
-                    self._handler(self.asked)
+            if isinstance(message, LatticeRequest):
+                with pytest.raises(UnexpectedMessage, match="after the first round"):
+                    self._handler(MasksRequest(np.zeros(32, dtype=np.uint8), 60, 30, 0))
+                refused.append(message.depth)
             return super().send(message)
 
     tables, config = scene()
+    monkeypatch.setattr("veilboost.protocols.lattice.active.reuses_masks", lambda *_: False)
     monkeypatch.setattr(simulation_module, "MemoryChannel", Late)
-    train(tables, with_layout(config, "masks"), "lattice")
+    train(tables, with_layout(config, "auto"), "lattice")
+    assert 0 in refused
 
 
 ALTERED = {
@@ -282,8 +284,8 @@ ALTERED = {
 def test_altered_answers_are_refused(name, monkeypatch):
     class Altering(MemoryChannel):
         def _carry(self, message, sender, receiver):
-            if isinstance(message, MaskedSums):
-                message = MaskedSums(ALTERED[name](message.sums))
+            if isinstance(message, VectorSums):
+                message = VectorSums(ALTERED[name](message.sums))
             return super()._carry(message, sender, receiver)
 
     monkeypatch.setattr(simulation_module, "MemoryChannel", Altering)

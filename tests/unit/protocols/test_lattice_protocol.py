@@ -315,10 +315,8 @@ def test_other_values_or_places_never_meet_the_same_randomness():
     rows, run, group = np.arange(100, dtype=np.int32), np.array([64, 64], dtype=np.int32), np.zeros(2, dtype=np.int32)
 
     def digest(cut=30, rows=rows, run=run, group=group, gradients=b"gradients", log_flood=57) -> bytes:
-        side = object.__new__(runs_active.LevelsInRuns)
-        side._sizes = Sizes(log_flood)
         blocks = Blocks(rows, np.array([0, cut]), np.array([cut, 100]), run)
-        return side._digest(gradients, RowGroups.root(rows, 1), blocks, group)
+        return runs_active.digest_of(gradients, RowGroups.root(rows, 1), blocks, group, log_flood + 2)
 
     others = [
         digest(cut=40),

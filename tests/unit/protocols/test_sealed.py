@@ -192,8 +192,8 @@ def test_the_same_ciphertexts_for_other_rows_meet_other_noise_and_are_booked_aga
             return super().send(message)
 
     monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
-    noisy = config(n_estimators=1, max_depth=1, subsample=0.5, options={"eps": 2.0, "eps_features": 8.0})
-    train(tables(), noisy, "sealed")
+    options = {"eps": 2.0, "eps_features": 8.0, "layout": "runs"}
+    train(tables(), config(n_estimators=1, max_depth=1, subsample=0.5, options=options), "sealed")
     account = MemoryAccount()
     side = SPEC.roles["passive"](
         PassiveContext("p1", tables()["p1"].columns, 600, 1, None, JobRandomness(bytes(32)), account)

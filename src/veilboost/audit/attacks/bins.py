@@ -26,9 +26,9 @@ from veilboost.protocols.lattice.messages import (
     ExpandedSums,
     LatticeRequest,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
     cut_into_blocks,
     value_bits,
 )
@@ -43,7 +43,7 @@ LINKING, PASSES = 400, 3  # nodes of the nearest rounds that identify columns, a
 
 
 @declare(
-    "bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums, MaskedSums, ExpandedSums)
+    "bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums, VectorSums, ExpandedSums)
 )
 def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """The bin of each row, from exact sums per bin over many nodes and trees.
@@ -252,7 +252,7 @@ class SumsReader:
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
             np.add.at(sums, node, by_block)
             return sums
-        if isinstance(answer, MaskedSums) and isinstance(request, MaskedRequest) and self._secret is not None:
+        if isinstance(answer, VectorSums) and isinstance(request, VectorRequest) and self._secret is not None:
             asked = self._requests[-1]
             owner = MaskOwner(asked.seed.tobytes(), self._rows, MaskSizes(asked.log_flood, asked.sum_bits))
             slots, masks = (
@@ -294,7 +294,7 @@ class _RecomputedSums:
 
     def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
         if self._block.shared is None or not isinstance(
-            level.answer, PaillierSums | LatticeSums | MaskedSums | ExpandedSums
+            level.answer, PaillierSums | LatticeSums | VectorSums | ExpandedSums
         ):
             return None
         self.used = True

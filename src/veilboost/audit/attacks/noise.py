@@ -23,7 +23,7 @@ from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, add_rows, answe
 from veilboost.fixedpoint import Scale, choose_scale
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, MaskedRequest, MasksRequest
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, MasksRequest, VectorRequest
 from veilboost.protocols.sealed import parameters
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import Float64Array, Int64Array, PartyName
@@ -65,7 +65,7 @@ def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
         values = None
         if isinstance(request, LatticeRequest):
             values = _read_runs(secret, opening, request, view.rows, len(read))
-        elif isinstance(request, MaskedRequest):
+        elif isinstance(request, VectorRequest):
             values = _read_vector(own, asked[0], request, view.rows, len(read))
         if values is not None:
             guess, how = labels_of(values[None].astype(np.float64)), f"{name}, decrypts the gradients"
@@ -83,7 +83,7 @@ def _read_runs(secret: SecretKey, opening: LatticeRound, request: LatticeRequest
     return secret.decrypt(sums, request.run, read + 1, sizes, 1)[0, :read, 0]
 
 
-def _read_vector(own: JobRandomness, asked: MasksRequest, request: MaskedRequest, rows: int, read: int) -> Int64Array:
+def _read_vector(own: JobRandomness, asked: MasksRequest, request: VectorRequest, rows: int, read: int) -> Int64Array:
     """The same for a vector under reusable masks."""
     sizes, seed, noise = MaskSizes(asked.log_flood, asked.sum_bits), asked.seed.tobytes(), Csprng().bytes(KEY_BYTES)
     bins, offsets = (
@@ -92,7 +92,7 @@ def _read_vector(own: JobRandomness, asked: MasksRequest, request: MaskedRequest
     )
     all_rows, slots = np.arange(rows, dtype=np.int32), np.arange(read + 1, dtype=np.int32)
     masks, hiding = make_masks(seed, sizes, offsets, 0, read + 1, noise, 1, all_rows, bins)
-    sums = answer(add_rows(request.rows[0], bins, offsets), request.parts[0], slots, hiding, sizes, noise, 1)
+    sums = answer(add_rows(request.numbers[0], bins, offsets), request.parts[0], slots, hiding, sizes, noise, 1)
     key = vector_key(own, request.nonces[0].tobytes())
     return MaskOwner(seed, rows, sizes).decrypt(sums, slots, masks, key, 1)[:read, 0]
 

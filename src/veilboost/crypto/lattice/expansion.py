@@ -81,7 +81,7 @@ def sizes_for_sum(largest: int) -> DenseSizes | None:
 
 def sizes_for_flood(flood: int) -> DenseSizes:
     """The smallest scale, and so the largest sums, beside this flood."""
-    return DenseSizes(flood + _FLOOD_ROOM)
+    return DenseSizes(max(flood + _FLOOD_ROOM, 2 * RESIDUE_BITS + _ROUNDING_BITS - MOST_BITS))
 
 
 def log_flood(blocks: Blocks, slots: int, features: int) -> int:
@@ -111,21 +111,21 @@ def dense_run(rows: int, slots: int, bits: int, leaf_bytes: int = LEAF_BYTES) ->
     return min(MOST_RUN, max(LEAST_RUN, 1 << round(math.log2(max(best, 1.0)))))
 
 
-def dense_runs(counts: Int64Array, slots: int, sizes: DenseSizes) -> tuple[Int32Array, int]:
-    """The runs of a level's nodes with these numbers of rows, and the bytes that take as long as they do.
+def dense_runs(counts: Int64Array, slots: int, sizes: DenseSizes) -> Int32Array:
+    """The runs of a level's nodes with these numbers of rows.
 
     Nodes with equal runs share tiles, so it may be shorter to make runs more equal than each node would choose them.
     """
     single = np.array([dense_run(rows, slots, sizes.bits) for rows in counts.tolist()], dtype=np.int32)
-    lengths = np.unique(single)
-    best: tuple[Int32Array, int] | None = None
-    for low, high in itertools.combinations_with_replacement(lengths.tolist(), 2):
-        run = np.clip(single, low, high).astype(np.int32)
-        time = sum(answer_bytes(run, slots, sizes)) + int((-(-counts // run)).sum()) * LEAF_BYTES
-        if best is None or time < best[1]:
-            best = run, time
-    run, time = best or (single, 0)
-    return run, time + ROW_BYTES * int(counts.sum())
+    pairs = itertools.combinations_with_replacement(np.unique(single).tolist(), 2)
+    every = [np.clip(single, low, high).astype(np.int32) for low, high in pairs]
+    return min(every, key=lambda run: level_bytes(counts, run, slots, sizes), default=single)
+
+
+def level_bytes(counts: Int64Array, run: Int32Array, slots: int, sizes: DenseSizes) -> int:
+    """The bytes of a level's ciphertexts and answers, and those that could be sent while it is expanded."""
+    leaves = int((-(-counts // run)).sum())
+    return ROW_BYTES * int(counts.sum()) + sum(answer_bytes(run, slots, sizes)) + leaves * LEAF_BYTES
 
 
 def ciphertext_bytes(blocks: Blocks) -> int:

@@ -29,7 +29,7 @@ from veilboost.protocols.vertical import roles
 from veilboost.types import PartyName
 
 _ROWS_AT_ONCE = 1 << 20  # rows that are hashed at once
-_SUM_BITS_WITH_NOISE = 40  # room for the noise of passive parties beside the sums
+_SUM_BITS_WITH_NOISE = 41  # as much room for the noise of passive parties as in runs
 
 
 class LatticeCipher(roles.StatisticsCipher):
@@ -104,17 +104,14 @@ class LatticeCipher(roles.StatisticsCipher):
         """The layout of a level. It depends on the job's sizes and the rows of nodes, so a resumed job repeats it."""
         if self._masks is not None and (not level.depth or (self._name == "masks" and not self._noise_bits)):
             return self._masks
-        expanded = None if self._expanded is None else self._expanded.plan(current, level, requests)
-        if self._expanded is not None and expanded is not None and self._name == "expansion":
-            return self._expanded
-        if self._name != "auto":
-            return self._runs
+        chosen: ActiveLayout = self._runs
         slots = max(current.layouts[name].slots for name in requests)
         least = sum(runs_bytes(rows, slots) for rows in level.fit.counts[level.build].tolist())
-        chosen: ActiveLayout = self._runs
-        if self._expanded is not None and expanded is not None and expanded < least:
-            chosen, least = self._expanded, expanded
-        if self._masks is not None and not self._noise_bits:
+        if self._expanded is not None:
+            expanded = self._expanded.plan(current, level, requests)
+            if expanded is not None and expanded < least:
+                chosen, least = self._expanded, expanded
+        if self._masks is not None and self._name == "auto" and not self._noise_bits:
             vectors = len(level.build) * self._masks.sizes.vector_bytes(self.context.rows)
             if vectors < least and vectors <= BYTES_AT_ONCE:
                 return self._masks

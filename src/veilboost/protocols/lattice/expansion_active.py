@@ -11,12 +11,14 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.crypto.lattice.expansion import (
+    MOST_RUN,
     DenseSecretKey,
     DenseSizes,
     DenseSums,
     answer_bytes,
     ciphertext_bytes,
     dense_runs,
+    level_bytes,
     log_flood,
     sizes_for_flood,
     sizes_for_sum,
@@ -57,7 +59,7 @@ class ExpandedLevels(ActiveLayout):
         keys = messages.ExpansionKeys(np.frombuffer(self._key.public_seed, dtype=np.uint8), self._key.public_part)
         self._context.peers.ask(dict.fromkeys(layouts, keys), messages.ExpansionReady)
 
-    def plan(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> float | None:
+    def plan(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> int | None:
         """Plan a level; return its bytes at the widest party, with those that could be sent in the time of expansion.
 
         None if the sums of a node do not fit, or if the level does not fit into one message.
@@ -68,14 +70,17 @@ class ExpandedLevels(ActiveLayout):
         sizes = sizes_for_sum(largest)
         if sizes is None:
             return None
-        run, time = dense_runs(counts, slots, sizes)
-        end = counts.cumsum()
-        blocks = Blocks(_NO_ROWS, end - counts, end, run)
-        flood = max(
-            log_flood(blocks.at(span, _NO_ROWS), layout.slots, layout.features)
-            for layout in layouts
-            for span in blocks.spans()
-        )
+        run, end = dense_runs(counts, slots, sizes), counts.cumsum()
+        while True:
+            blocks = Blocks(_NO_ROWS, end - counts, end, run)
+            flood = max(
+                log_flood(blocks.at(span, _NO_ROWS), layout.slots, layout.features)
+                for layout in layouts
+                for span in blocks.spans()
+            )
+            if flood <= sizes.most_log_flood or (run == MOST_RUN).all():
+                break
+            run = np.minimum(2 * run, MOST_RUN).astype(np.int32)  # fewer doublings make less noise
         if self._check_room is not None:  # noise needs more room than the sums
             sizes = sizes_for_flood(flood)
             try:
@@ -85,7 +90,7 @@ class ExpandedLevels(ActiveLayout):
         if flood > sizes.most_log_flood or sizes.largest_sum < largest or ciphertext_bytes(blocks) > BYTES_AT_ONCE:
             return None
         self._plan = _Plan(blocks, sizes)
-        return time
+        return level_bytes(counts, run, slots, sizes)
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests, content: bytes) -> roles.Waiting:
         """Encrypt the level that was planned."""

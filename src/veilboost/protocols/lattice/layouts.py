@@ -31,7 +31,8 @@ LAYOUTS = ("auto", "runs", "root", "masks", "expansion")
 LAYOUT_HELP = (
     "how the nodes of a level are encrypted: in runs of their rows (runs), with reused masks at the root and in runs "
     "below (root), with reused masks at all nodes (masks), or with reused masks at the root and densely below, to be "
-    "expanded by the receiver (expansion); auto: what takes least time on a line of 100 Mbit/s"
+    "expanded by the receiver, where that is shorter than runs (expansion); auto: what takes least time on a line of "
+    "100 Mbit/s"
 )
 BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows in runs need
 

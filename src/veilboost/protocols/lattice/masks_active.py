@@ -54,7 +54,7 @@ class MaskedLevels(ActiveLayout):
         build, sizes, owner = level.fit.of(level.build), self.sizes, self._owner
         gradients, listed = np.asarray(current.start.gradients), build.listed()
         ends = build.counts.cumsum().tolist()
-        rows = np.empty((build.nodes, owner.rows, FAMILIES * sizes.width), dtype=np.uint8)
+        numbers = np.empty((build.nodes, owner.rows, FAMILIES * sizes.width), dtype=np.uint8)
         parts = np.empty((build.nodes, FAMILIES, DEGREE, sizes.width), dtype=np.uint8)
         nonces = np.empty((build.nodes, SEED_BYTES), dtype=np.uint8)
         self._keys = []
@@ -66,12 +66,12 @@ class MaskedLevels(ActiveLayout):
             place = "lattice nonce", current.start.number, level.depth, node, sizes.log_delta, sizes.bits, digest
             nonce = self._context.randomness.for_request(*place).bytes(SEED_BYTES)
             key = vector_key(self._context.randomness, nonce)
-            owner.encrypt(values, key, rows[node], parts[node], self._context.threads)
+            owner.encrypt(values, key, numbers[node], parts[node], self._context.threads)
             nonces[node] = np.frombuffer(nonce, dtype=np.uint8)
             self._keys.append(key)
         return self._context.peers.send(
             {
-                name: messages.MaskedRequest(**vars(request), nonces=nonces, rows=rows, parts=parts)
+                name: messages.VectorRequest(**vars(request), nonces=nonces, numbers=numbers, parts=parts)
                 for name, request in requests.items()
             }
         )
@@ -79,7 +79,7 @@ class MaskedLevels(ActiveLayout):
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> Mapping[PartyName, Int64Array]:
         columns = dict(zip(self._context.order, current.start.columns, strict=True))
         sums: dict[PartyName, Int64Array] = {}
-        for name, answer in self._context.peers.collect(waiting, messages.MaskedSums).items():
+        for name, answer in self._context.peers.collect(waiting, messages.VectorSums).items():
             slots = slots_of(self._layouts[name], columns[name])
             if answer.sums.shape != (len(self._keys), FAMILIES, len(slots)):
                 raise MalformedMessage("the encrypted sums are of other nodes or bins")

@@ -24,7 +24,7 @@ from veilboost.wire.message import Message
 class MaskedAnswers(PassiveLayout):
     """Answers vectors of all rows, or only those of roots. Masks are drawn once per session, before the first round."""
 
-    handles = (messages.MasksRequest, messages.MaskedRequest)
+    handles = (messages.MasksRequest, messages.VectorRequest)
     only_roots: bool = False
 
     def __init__(self, context: PassiveContext, noise: Noise | None) -> None:
@@ -58,26 +58,26 @@ class MaskedAnswers(PassiveLayout):
         self._hiding[first : first + count], self._filled = hiding, first + count
         return messages.BinMasks(masks)
 
-    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> messages.MaskedSums:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> messages.VectorSums:
         sizes, rows, layout = self.sizes, self.context.rows, state.block.layout
-        if not isinstance(message, messages.MaskedRequest) or sizes is None or self._filled < len(self._hiding):
+        if not isinstance(message, messages.VectorRequest) or sizes is None or self._filled < len(self._hiding):
             raise UnexpectedMessage("encrypted vectors arrived before the masks were sent")
         if self.only_roots and state.depth:
             raise UnexpectedMessage("encrypted vectors of nodes below the root arrived")
         shapes = (rows, FAMILIES * sizes.width), (FAMILIES, DEGREE, sizes.width), (SEED_BYTES,)
         if any(
             found.shape != (build.nodes, *shape)
-            for found, shape in zip((message.rows, message.parts, message.nonces), shapes, strict=True)
+            for found, shape in zip((message.numbers, message.parts, message.nonces), shapes, strict=True)
         ):
             raise MalformedMessage("the ciphertexts are of another number of rows")
         more = None
         if self.noise is not None:
-            content = message.rows, message.parts, sizes.log_delta, sizes.bits
+            content = message.numbers, message.parts, sizes.log_delta, sizes.bits
             more = self.noise(Asked(content, build.nodes, sizes.largest_sum), state)
         slots = slots_of(self.job.block.layout, state.columns)
         everywhere = RowGroups.root(self.job.block.all_rows(), 1)
         found = np.empty((build.nodes, FAMILIES, layout.slots), dtype=np.uint64)
-        for node, (dense, part) in enumerate(zip(message.rows, message.parts, strict=True)):
+        for node, (dense, part) in enumerate(zip(message.numbers, message.parts, strict=True)):
             sums = everywhere.folded(partial(_sums, layout.offsets), [dense, *state.bins.bins], added)
             found[node] = answer(
                 sums,
@@ -89,7 +89,7 @@ class MaskedAnswers(PassiveLayout):
                 self.context.threads,
                 None if more is None else more[node],
             )
-        return messages.MaskedSums(found)
+        return messages.VectorSums(found)
 
 
 def _sums(offsets: Int32Array, rows: RowGroups, dense: UInt8Array, bins: AnyArray) -> UInt64Array:

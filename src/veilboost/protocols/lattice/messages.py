@@ -105,21 +105,21 @@ class BinMasks(Message):
 
 
 @dataclass(frozen=True)
-class MaskedRequest(StatisticsRequest):
+class VectorRequest(StatisticsRequest):
     """Active to passive: a level's request, with an encrypted vector of (g, h) of all rows for every node to sum.
 
-    Values of rows outside the node are 0. A vector has a number for each row and family, `rows` (nodes, rows, bytes),
-    and a key part, `parts` (nodes, families, N, bytes). Its secret follows from its nonce and the sender's own key.
+    Values of rows outside the node are 0. A vector has a number for each row and family, `numbers` (nodes, rows,
+    bytes), and a key part, `parts` (nodes, families, N, bytes). Its secret follows from its nonce and the sender's key.
     """
 
     reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
     nonces: Annotated[UInt8Array, ArraySpec("uint8", 2)]
-    rows: Annotated[UInt8Array, ArraySpec("uint8", 3)]
+    numbers: Annotated[UInt8Array, ArraySpec("uint8", 3)]
     parts: Annotated[UInt8Array, ArraySpec("uint8", 4)]
 
 
 @dataclass(frozen=True)
-class MaskedSums(Message):
+class VectorSums(Message):
     """Passive to active: sums of (g, h) per node and bin under the masks of `BinMasks`, flooded."""
 
     reveals = (_SUMS,)

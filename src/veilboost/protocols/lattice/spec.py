@@ -12,7 +12,7 @@ from veilboost.crypto.lattice.masks import MaskSizes, mask_sizes
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import cost, spec
 from veilboost.protocols.lattice.active import LatticeCipher
-from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions, reuses_masks, runs_bytes
+from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, LatticeOptions, expands, reuses_masks, runs_bytes
 from veilboost.protocols.lattice.messages import (
     BinMasks,
     ExpandedRequest,
@@ -23,9 +23,9 @@ from veilboost.protocols.lattice.messages import (
     LatticeRequest,
     LatticeRound,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
 )
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.vertical.active import active_by
@@ -77,6 +77,22 @@ def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: boo
     }
 
 
+def note(job: cost.PlannedJob) -> str:
+    """The layouts of a job's levels: those for the party with most columns."""
+    columns = max(job.passive, default=0)
+    slots, features = max(1, columns * job.bins), max(1, columns)
+    shape = cost.tree_shape(job.rows, job.depth)
+    vectors = sum(units["vectors"] > 0 for _, units in level_units(job, shape, slots, features))
+    dense = expands("auto", job.rows, slots, DEFAULTS.gradient_bits, job.depth, job.trees)
+    others = "in runs, or densely where that is shorter" if dense else "in runs"
+    if not vectors:
+        return f"layout auto encrypts all levels {others}"
+    below = "" if vectors == job.depth else f", and those below {others}"
+    return f"layout auto encrypts the first {vectors} of {job.depth} levels as vectors under reused masks{below}"
+
+
+EXPANSION_ROOM = 64e6  # the keys as they are multiplied, the ciphertexts on a path of an expansion, and 64 tiles
+
 COST = cost.Cost(
     here=(*cost.COMMON_A, "slots_p", "runs", "tiles", "vectors", "vector_rows", "vector_slots"),
     there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products", "vector_cells", "vector_slots"),
@@ -89,6 +105,7 @@ COST = cost.Cost(
     tree_units=tree_units,
     for_each=("tiles", "vector_slots"),
     for_most=("runs", "vectors", "vector_rows"),  # rows are encrypted once, for the party with most columns
+    note=note,
 )
 
 
@@ -117,6 +134,8 @@ def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Nee
         loaded = span * (3 * 2 * 8 * DEGREE * units["runs"] + 4 * columns * rows)
         here = max(here, 2 * ciphertexts + tiles)
         there = max(there, 2 * ciphertexts + 2 * tiles + loaded)
+    if expands("auto", job.rows, slots, DEFAULTS.gradient_bits, job.depth, job.trees):
+        there = max(there, EXPANSION_ROOM)
     # An active party in the same process keeps the ciphertexts while a passive party multiplies them. Of the masks it
     # keeps all, and the passive party the factors that remove them, a byte for each coefficient.
     factors = 0.0 if masks is None else float(slots * DEGREE)
@@ -138,7 +157,8 @@ SPEC = spec.ProtocolSpec(
                 data="gradients in transit",
                 adversary="every semi-honest passive party",
                 status=Status.SOUND,
-                why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
+                why="ring-LWE at 128 bits: N = 4096, log2 q = 100, or N = 8192, 150 and circular security; ternary "
+                "secrets",
             ),
             spec.SHARED_NODES,
             spec.OWN_ASSIGNMENTS,
@@ -161,8 +181,8 @@ SPEC = spec.ProtocolSpec(
         LatticeRequest,
         LatticeMore,
         LatticeSums,
-        MaskedRequest,
-        MaskedSums,
+        VectorRequest,
+        VectorSums,
         ExpansionKeys,
         ExpansionReady,
         ExpandedRequest,

@@ -21,9 +21,9 @@ from veilboost.protocols.lattice.messages import (
     LatticeRequest,
     LatticeRound,
     LatticeSums,
-    MaskedRequest,
-    MaskedSums,
     MasksRequest,
+    VectorRequest,
+    VectorSums,
 )
 from veilboost.protocols.lattice.spec import COST, memory
 from veilboost.protocols.sealed import parameters
@@ -112,8 +112,8 @@ SPEC = ProtocolSpec(
         LatticeRound,
         LatticeRequest,
         LatticeSums,
-        MaskedRequest,
-        MaskedSums,
+        VectorRequest,
+        VectorSums,
         ExpansionKeys,
         ExpansionReady,
         ExpandedRequest,
