@@ -96,7 +96,7 @@ class TrainingConfig(Checked):
     early_stopping_rounds: int | None = param(
         None, "stop after this many rounds without improvement on the validation rows", low=1
     )
-    gradient_bits: int = param(20, "bits of a gradient in fixed-point arithmetic", low=8, high=30)
+    gradient_bits: int = param(12, "bits of a gradient in fixed-point arithmetic", low=8, high=30)
     random_state: int = param(
         0, "seed for row and column sampling and for hold-out splits; noise is never seeded", low=0, high=2**53 - 1
     )

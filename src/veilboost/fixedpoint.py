@@ -3,8 +3,8 @@
 Gradients are integers, so sums are exact and do not depend on order, threads, shards or machines.
 
 A gradient g becomes round(g * 2^e). The exponent is chosen per round from a bound on |g|, so that the largest
-magnitude fits into `bits` bits; g and h have separate exponents. With the default of 20 bits and |g| <= 1
-(binary logistic loss) the scale is 2^20 for all data.
+magnitude fits into `bits` bits; g and h have separate exponents. With the default of 12 bits and |g| <= 1
+(binary logistic loss) the scale is 2^12 for all data.
 """
 
 from __future__ import annotations
