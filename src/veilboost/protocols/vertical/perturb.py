@@ -28,6 +28,7 @@ from veilboost.types import BoolArray, Float64Array, Int32Array
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 _CLASSIFICATION = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
+_LEAST_BOUND = 1e-9  # of a range; the grid of smaller ones would leave that of floats
 _SIGMAS, _SCALES = 12.0, 40.0  # noise is clipped here; more has a probability below 1e-17
 _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
     "duchi": mechanism.duchi,
@@ -88,6 +89,13 @@ class Ranges:
 
     g: float
     h: float | None
+
+    def __post_init__(self) -> None:
+        if any(bound is not None and 0 < bound < _LEAST_BOUND for bound in (self.g, self.h)):
+            raise InvalidParameter(
+                f"gradients or hessians are clipped to less than {_LEAST_BOUND:g}",
+                f"set clip and clip_hessian to {_LEAST_BOUND:g} or more",
+            )
 
     @property
     def channels(self) -> int:
