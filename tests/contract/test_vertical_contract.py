@@ -12,6 +12,7 @@ from veilboost.testing.contract import VerticalContract
 
 pytestmark = pytest.mark.fast
 
+EXPANSION = {"ExpansionKeys", "ExpansionReady", "ExpandedRequest", "ExpandedSums"}
 SETTINGS: dict[str, dict[str, Any]] = {
     # Of two ways to encrypt, a run takes one; and only very many rows come in several messages.
     "elxgb": {"unsent": {"LatticeRound", "LatticeRequest", "LatticeSums"}, "exchanges_of_two": 1},
@@ -19,8 +20,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ldp": {"exchanges_of_two": 1},
     "paillier": {"exchanges_of_two": 1},
     # Vectors under reused masks at roots, runs below: both layouts are used.
-    "lattice": {"unsent": {"LatticeMore"}, "options": {"layout": "root"}},
-    "sealed": {"options": {"layout": "root"}},
+    "lattice": {"unsent": {"LatticeMore", *EXPANSION}, "options": {"layout": "root"}},
+    "sealed": {"unsent": EXPANSION, "options": {"layout": "root"}},
     # Where the passive side asks back before it can score, a level takes one exchange more.
     "smm2": {"exchanges": 3},
     "masked": {"exchanges": 3},
