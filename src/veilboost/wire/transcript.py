@@ -8,7 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,9 +56,10 @@ class Transcript:
         self._on_disk = folder is not None
         self._keeps = record == "payload" and folder is None
         self._lines = self._frames = None
-        self._files = threading.Lock()  # a session may be closed while another thread still answers a message
+        self._files: AbstractContextManager[Any] = nullcontext()
         if folder is None:
             return
+        self._files = threading.Lock()  # a session may be closed while another thread still answers a message
         with keeping("the transcript cannot be written"):
             make_folder(folder)
             if (folder / ENTRIES).exists():  # a killed party may have left half a line

@@ -87,7 +87,7 @@ def test_pooled_views_of_sealed_give_no_more_than_epsilon_allows(monkeypatch: py
             return utility.argmax(axis=1)
 
         monkeypatch.setattr(sealed_active, "exponential", best)
-    config = dataclasses.replace(CONFIG, n_estimators=10, max_depth=8)
+    config = dataclasses.replace(CONFIG, n_estimators=10, max_depth=8, gradient_bits=20)
     (found,) = audited(pooled_clusters, people(200, 3, noise=np.inf), config, "sealed")
     assert found.above_chance == quiet
     if quiet:
