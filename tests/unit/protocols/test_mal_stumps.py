@@ -68,7 +68,7 @@ def test_sums_of_labels_give_the_trees_of_plain(name, categories, least):
     label = make_labels(3, columns, name)
     config = TrainingConfig(
         objective=name, n_estimators=12, max_depth=1, max_bin=9, binning="width", categories=categories,
-        colsample_bytree=0.7, gamma=0.5, min_node_rows=least,
+        colsample_bytree=0.7, gamma=0.5, min_node_rows=least, gradient_bits=20,
     )  # fmt: skip
     block = ColumnBlock.build(columns, 400, config)
     objective = make_objective(name, classes=3)

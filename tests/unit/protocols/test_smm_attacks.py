@@ -136,11 +136,11 @@ def test_smm2_with_few_vectors_shows_labels_in_the_signs(monkeypatch):
 
 
 def test_smm2_below_half_of_the_rows_falls_to_linear_programming(monkeypatch):
-    messages, tables, _ = recorded(
+    messages, tables, config = recorded(
         monkeypatch, 200, "smm2", max_bin=4, options={"r": 200, "share": 0.4, "l1": 4, "l2": 4}
     )
     (kernel, masked), *_ = smm2_first(messages, 200)
-    scale = 2.0**20  # g is p - 1 or p times this, with p between 0 and 1
+    scale = 2.0**config.gradient_bits  # g is p - 1 or p times this, with p between 0 and 1
     positives = tables["p0"].label.mean()
     found = between(masked[:, 0] / scale, used(kernel, masked), positives - 1, positives, 0)
     assert np.array_equal(found < 0, tables["p0"].label > 0)
