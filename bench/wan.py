@@ -35,6 +35,7 @@ from against_worker import process_seconds
 from blocks import replace_block, table
 from common import DEFAULT_DATA, machine, note, today
 from line import LINES, line_to
+from veilboost.report.plots import line_chart
 
 ROWS, OWN_COLUMNS = 24_000, 11
 TRAINING = {"objective": "binary", "max_depth": 6, "max_bin": 32}
@@ -159,26 +160,15 @@ def table_of(rows: list[dict[str, Any]]) -> str:
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:
-    """Seconds of a tree over the lines, one curve for each protocol and checkout."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "veilboost"
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    lines = list(dict.fromkeys(row["line"] for row in rows))
-    for protocol, code in dict.fromkeys((row["protocol"], row["commit"]) for row in rows):
-        own = [row for row in rows if (row["protocol"], row["commit"]) == (protocol, code)]
-        at = [lines.index(row["line"]) for row in own]
-        style = "o-" if code == rows[0]["code"] else "x--"
-        axes.plot(at, [row["seconds"] for row in own], style, label=f"{protocol} ({code})")
-    axes.set_xticks(range(len(lines)), lines)
-    axes.set(yscale="log", ylabel="seconds per tree", xlabel="line")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
+    """Seconds of a tree over the round trip of the line, a curve for each protocol and commit."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        name = f"{row['protocol']} ({row['commit']})"
+        milliseconds = 1e3 * LINES[row["line"]].round_trip
+        series.setdefault(name, []).append((milliseconds, row["seconds"]))
+    title = "Seconds of a tree on lan, metro, wan and far"
+    chart = line_chart(title, "round trip, ms", "seconds", series, log_x=True, log_y=True)
+    file.write_text(chart, encoding="utf-8")
 
 
 def main() -> None:
