@@ -29,7 +29,9 @@ PROTOCOLS = {"plain": {}, "lattice": {}, "paillier": {"key_bits": 512, "allow_in
 
 def model_hash(table: PartyTable, objective: str, protocol: str) -> str:
     """Two parties with half of the columns each, or three participants with a third of the rows each."""
-    config = TrainingConfig(objective=objective, n_estimators=3, max_depth=5, max_bin=32, options=PROTOCOLS[protocol])
+    config = TrainingConfig(
+        objective=objective, n_estimators=3, max_depth=5, max_bin=32, gradient_bits=20, options=PROTOCOLS[protocol]
+    )
     if protocol == "secagg":
         rows = np.array_split(np.arange(table.rows), 3)
         tables = {f"participant{at}": table.take(part) for at, part in enumerate(rows)}
