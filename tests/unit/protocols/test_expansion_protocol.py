@@ -11,13 +11,16 @@ import pytest
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.lattice import keys
-from veilboost.crypto.lattice.expansion import LEAST_RUN
+from veilboost.crypto.lattice.expansion import LEAST_RUN, DenseSecretKey
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.lattice import expansion_active
 from veilboost.protocols.lattice.expansion_active import ExpandedLevels
+from veilboost.protocols.lattice.expansion_passive import ExpandedAnswers
 from veilboost.protocols.lattice.layouts import expands
 from veilboost.protocols.lattice.messages import ExpandedRequest, ExpandedSums, ExpansionKeys, LatticeRequest
 from veilboost.protocols.sealed.active import SealedCipher
@@ -173,6 +176,28 @@ def test_noise_of_sealed_is_in_the_sums(monkeypatch):
     train(tables, config, "sealed")
     assert found
     assert min(found) > 2**21, "300 values of 12 bits are less than that"
+
+
+def test_other_keys_are_other_content_for_the_noise(monkeypatch):
+    """They expand the same ciphertexts to other values: with the same noise, a difference would show exact sums."""
+    contents, answer = list[tuple[object, ...]](), ExpandedAnswers.answer
+
+    def twice(self, message, state, build):
+        for key in (self._key, DenseSecretKey(Csprng())):
+            half = ExpandedAnswers(self.context, lambda asked, state: contents.append(asked.content))
+            half.begin_training(self.job)
+            public = key.part if key is self._key else key.public_part
+            seed = key.seed if key is self._key else key.public_seed
+            half.other(ExpansionKeys(np.frombuffer(seed, dtype=np.uint8), public), None)
+            answer(half, message, state, build)
+        return answer(self, message, state, build)
+
+    monkeypatch.setattr(ExpandedAnswers, "answer", twice)
+    tables, _, config = scene()
+    train(tables, config, "lattice")
+    assert contents
+    digests = [content_digest(JobRandomness(bytes(32)), *each) for each in contents]
+    assert len(set(digests)) == len(digests)
 
 
 # --- what a peer sends ----------------------------------------------------------------------------------------------

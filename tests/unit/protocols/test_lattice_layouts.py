@@ -252,6 +252,21 @@ def test_masks_are_for_jobs_that_allow_them(monkeypatch):
         train(tables, with_layout(config, "runs"), "lattice")
 
 
+def test_masks_of_very_many_bins_are_not_sent(monkeypatch):
+    tables, config = scene()
+    monkeypatch.setattr("veilboost.protocols.lattice.masks_passive.MOST_MASKS", 1000)
+    with pytest.raises(MalformedMessage, match="more bins"):
+        train(tables, with_layout(config, "masks"), "lattice")
+
+
+@pytest.mark.parametrize("layout", ["root", "masks"])
+def test_keys_for_expansion_are_for_jobs_that_allow_them(layout, monkeypatch):
+    tables, config = scene()
+    monkeypatch.setattr("veilboost.protocols.lattice.active.expands", lambda *_: True)
+    with pytest.raises(UnexpectedMessage):
+        train(tables, with_layout(config, layout), "lattice")
+
+
 def test_masks_are_not_sent_after_the_first_round(monkeypatch):
     """Columns were shuffled in the rounds before: masks would show their order in these rounds."""
     refused = []
@@ -308,6 +323,8 @@ def test_masks_must_pay_for_themselves():
     assert not reuses_masks("masks", mask_sizes(1_000_000, 10, 384, 12), 1_000_000, 384, 1, 1), (
         "one message is too long"
     )
+    wide = mask_sizes(24_000, 12, 50_000, 1_600)
+    assert not reuses_masks("masks", wide, 24_000, 50_000, 1, 1000), "a gigabyte of masks"
 
 
 def test_a_root_costs_an_eighth_of_runs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -44,6 +45,7 @@ class ExpandedAnswers(PassiveLayout):
         if not isinstance(message, messages.ExpansionKeys) or state is not None or self._key is not None:
             raise UnexpectedMessage("keys for expansion arrived twice, or after the first round began")
         self._key = DensePublicKey(message.seed.tobytes(), message.keys)
+        self._key_digest = hashlib.blake2b(message.keys.tobytes(), key=message.seed.tobytes(), digest_size=32).digest()
         return messages.ExpansionReady()
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> messages.ExpandedSums:
@@ -54,8 +56,9 @@ class ExpandedAnswers(PassiveLayout):
         layout, spans = state.block.layout, blocks.spans()
         added = None
         if self.noise is not None:
+            # The keys belong to it: others expand the same ciphertexts to other values.
             rows = build.listed(), blocks.begin, blocks.end, blocks.run
-            content = message.ciphertext, message.seed, sizes.log_delta, *rows
+            content = self._key_digest, message.ciphertext, message.seed, sizes.log_delta, *rows
             added = self.noise(Asked(content, build.nodes, sizes.largest_sum), state)
         matrix = np.zeros(build.nodes, dtype=np.int32) if len(state.bins.bins) == 1 else build.group
         pieces, first_byte = list[Callable[..., DenseSums]](), 0

@@ -34,6 +34,7 @@ LAYOUT_HELP = (
     "expanded by the receiver, where that is shorter than runs (expansion); auto: what takes least time on a line of "
     "100 Mbit/s"
 )
+MOST_MASKS = 1 << 28  # bytes of masks that a party receives from another: 10,000 bins and more
 BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows in runs need
 
 
@@ -133,13 +134,13 @@ def expands(layout: str, rows: int, slots: int, value_bits: int, depth: int, tre
 def reuses_masks(layout: str, sizes: MaskSizes | None, rows: int, slots: int, trees: int, rounds: int) -> bool:
     """Whether a job with this many trees per round reuses masks.
 
-    They are sent once, so they must pay for themselves at the roots. The vectors of a round's roots must fit into one
-    message.
+    They are sent once, so they must pay for themselves at the roots, and are kept, so there must not be too many. The
+    vectors of a round's roots must fit into one message.
     """
     if layout == "runs" or sizes is None or not slots:
         return False
     vector = sizes.vector_bytes(rows)
-    if trees * vector > BYTES_AT_ONCE:
+    if trees * vector > BYTES_AT_ONCE or slots * sizes.slot_bytes > MOST_MASKS:
         return False
     return layout != "auto" or rounds * trees * (runs_bytes(rows, slots) - vector) > slots * sizes.slot_bytes
 

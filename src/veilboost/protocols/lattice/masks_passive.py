@@ -13,7 +13,7 @@ from veilboost.crypto.lattice.masks import MaskSizes, add_rows, answer, least_fl
 from veilboost.engine.shard_ops import added
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.lattice import messages
-from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, Asked, Noise, PassiveLayout, slots_of
+from veilboost.protocols.lattice.layouts import BYTES_AT_ONCE, MOST_MASKS, Asked, Noise, PassiveLayout, slots_of
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
@@ -40,6 +40,8 @@ class MaskedAnswers(PassiveLayout):
             raise MalformedMessage("the scale of the values leaves no room to flood the sums")
         if len(message.seed) != SEED_BYTES:
             raise MalformedMessage("a seed has the wrong size")
+        if layout.slots * sizes.slot_bytes > MOST_MASKS:
+            raise MalformedMessage("masks were requested for more bins than a job may reuse them for")
         if self.job.config.proposal == "local" or self.job.block.shared is None:
             raise MalformedMessage("masks were requested for bins that change")
         if message.first == 0 and self.sizes is None:

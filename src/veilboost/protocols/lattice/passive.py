@@ -46,7 +46,7 @@ class LatticePassiveCipher(PassiveCipher):
         if name != "runs":
             # Below the root a vector could count a row in several nodes of a level, and the noise is for one.
             self._masks.only_roots = name in ("root", "expansion") or self._noise_bits > 0
-            allowed += [self._masks, self._expanded]
+            allowed += [self._masks, self._expanded] if name in ("auto", "expansion") else [self._masks]
         for layout in allowed:
             layout.begin_training(job)
         self._layouts = {kind: layout for layout in allowed for kind in layout.handles}
