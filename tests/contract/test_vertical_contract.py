@@ -19,9 +19,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"unsent": {"MoreGradients"}, "exchanges_of_two": 1},
     "ldp": {"exchanges_of_two": 1},
     "paillier": {"exchanges_of_two": 1},
-    # Vectors under reused masks at roots, runs below: both layouts are used.
-    "lattice": {"unsent": {"LatticeMore", *EXPANSION}, "options": {"layout": "root"}},
-    "sealed": {"unsent": EXPANSION, "options": {"layout": "root"}},
+    # Vectors under reused masks at roots, runs below: both layouts are used. The masks are fetched once.
+    "lattice": {"unsent": {"LatticeMore", *EXPANSION}, "options": {"layout": "root"}, "exchanges_once": 1},
+    "sealed": {"unsent": EXPANSION, "options": {"layout": "root"}, "exchanges_once": 1},
     # Where the passive side asks back before it can score, a level takes one exchange more.
     "smm2": {"exchanges": 3},
     "masked": {"exchanges": 3},
