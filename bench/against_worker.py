@@ -60,7 +60,9 @@ def run(folder: Path, *words: str) -> None:
     subprocess.run([COMMAND, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
 
-def over_tls(folder: Path, data: Path) -> tuple[subprocess.Popen[str], Callable[[int], float]]:
+def over_tls(
+    folder: Path, data: Path, environment: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], Callable[[int], float]]:
     """Two parties as processes that talk over mutual TLS on loopback, one thread each. Gives the daemon to stop."""
     run(folder, "certs", "init", "--folder", "certs")
     table = pq.read_table(data)
@@ -89,7 +91,11 @@ allow_unprotected = ["lattice"]
 {peer} = ["any"]
 """)
     daemon = subprocess.Popen(
-        [COMMAND, "party", "serve", "--config", "shop.toml", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
+        [COMMAND, "party", "serve", "--config", "shop.toml", "--json"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     assert daemon.stdout is not None
     address = json.loads(daemon.stdout.readline())["address"]
@@ -107,7 +113,7 @@ n_estimators = {trees}
 """)
         before = process_seconds(daemon.pid)
         words = [COMMAND, "train", "job.toml", "--config", "bank.toml", "--json"]
-        driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
+        driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, env=environment)
         _, status, used = os.wait4(driver.pid, 0)
         driver.returncode = os.waitstatus_to_exitcode(status)
         if driver.returncode:
