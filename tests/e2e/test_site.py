@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -55,9 +56,15 @@ def build(folder: Path, config: Path = REPOSITORY / "mkdocs.yml") -> subprocess.
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(folder)
-    assert done.returncode == 0, done.stderr
+    """The site, built once, also if several processes run the tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            done = build(folder)
+            assert done.returncode == 0, done.stderr
+            (folder / "built").touch()
     return folder
 
 
