@@ -1,4 +1,5 @@
 // Left/right assignments of rows, and rows grouped by node after a split.
+#include <memory>
 #include <utility>
 
 #include "kernels.h"
@@ -20,8 +21,12 @@ void route(nb::ndarray<const Bin, nb::ndim<2>, nb::device::cpu> bins, In1<std::i
   runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
     const std::uint8_t* table = goes_left.data() + k * goes_left.shape(1);
     const Bin* values = bins.data() + column.data()[k] * bins.stride(1);
-    std::uint8_t* out = left.data() + place;
-    for (std::size_t i = from; i < to; ++i) *out++ = table[values[rows.data()[i] * step]];
+    const std::int32_t* own = rows.data();
+    std::uint8_t* __restrict out = left.data() + place;
+    if (step == 1)
+      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i]]];
+    else
+      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i] * step]];
   });
 }
 
@@ -32,6 +37,26 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   const std::size_t nodes = runs.nodes(), all = runs.rows();
   if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
     throw std::invalid_argument("split_rows: shapes do not fit together");
+  if (runs.parts == 1) {  // one pass: right children are put aside until all left children of their node are there
+    const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);
+    const std::uint8_t* bit = left.data();
+    std::int32_t* next = children.data();
+    for (std::size_t k = 0; k < nodes; ++k) {
+      const std::int32_t *own = rows.data() + begin.data()[k], *const last = rows.data() + end.data()[k];
+      std::int32_t* right = aside.get();
+      starts.data()[2 * k] = next - children.data();
+      for (; own < last; ++own) {
+        const std::ptrdiff_t is_left = *bit++ != 0;
+        *next = *right = *own;
+        next += is_left;
+        right += 1 - is_left;
+      }
+      starts.data()[2 * k + 1] = next - children.data();
+      next = std::copy(aside.get(), right, next);
+    }
+    starts.data()[2 * nodes] = next - children.data();
+    return;
+  }
   const auto goes_left = [&](std::size_t place) { return static_cast<std::size_t>(left.data()[place] != 0); };
   std::vector<std::size_t> lefts(runs.parts * nodes, 0), rights(runs.parts * nodes, 0);  // rows of each run
   runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {

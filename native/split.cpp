@@ -47,29 +47,33 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
+// The candidates of the nodes `open`, which are rows of `sums` and `totals`.
 // gains (nodes, slots, 2): -inf if there is no such candidate; not written if it has no nodes.
 // best_handle and best_gain: the first largest of each node. order (nodes, slots): for features of kind "sets" the
 // bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
-                 In1<std::uint8_t> kind, In2<std::int64_t> totals, double g_unit, double h_unit, double lambda,
-                 double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
+                 In1<std::uint8_t> kind, In2<std::int64_t> totals, In1<std::int64_t> open, double g_unit, double h_unit,
+                 double lambda, double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
                  Out2<std::int32_t> order, Out1<std::int32_t> best_handle, Out1<double> best_gain,
                  std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
-  const std::size_t nodes = sums.shape(0), slots = sums.shape(1), features = missing.shape(0);
+  const std::size_t nodes = open.shape(0), slots = sums.shape(1), features = missing.shape(0);
   const bool keep = gains.shape(0) != 0;
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
-      totals.shape(0) != nodes || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
+      totals.shape(0) != sums.shape(0) || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
       gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
       best_gain.shape(0) != nodes ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
+  for (std::size_t k = 0; k < nodes; ++k)
+    if (static_cast<std::size_t>(open.data()[k]) >= sums.shape(0)) throw std::invalid_argument("split_gains: no such node");
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
     std::vector<double> weights;  // of a feature's bins
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
-      const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
+      const std::size_t at = static_cast<std::size_t>(open.data()[k]);
+      const Sums all{totals.data()[2 * at], totals.data()[2 * at + 1]};
       const double parent = reg.score(all);
       double best = -std::numeric_limits<double>::infinity();
       std::size_t best_at = 0;
@@ -77,7 +81,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
         const std::size_t values = width - missing.data()[f];
-        const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (k * slots + start) * 2);
+        const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (at * slots + start) * 2);
         double* gain = keep ? gains.data() + (k * slots + start) * 2 : nullptr;
         std::int32_t* sorted = order.data() + k * slots + start;
         const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};

@@ -42,7 +42,7 @@ def in_all_columns(rule: Rule, columns: Int32Array | None) -> Rule:
     return rule if columns is None else rule._replace(feature=int(columns[rule.feature]))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Splits:
     """Candidates in their owner's terms, one per node: `left[k, b]` is 1 if bin b of feature[k] goes left."""
 
@@ -301,7 +301,7 @@ class ColumnBlock:
                 left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
             else:
                 edges = bins.cuts[int(positions[k]) if bins.per_node else 0][feature]
-                threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
+                threshold = edges[place] if place < len(edges) else ABOVE_ALL
             rules.append(Rule(feature, threshold, default_left, left_set))
         return rules
 

@@ -16,7 +16,7 @@ from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array
 LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Candidates:
     """One owner's candidate splits for the nodes of a level.
 
@@ -66,9 +66,14 @@ def candidates_from_sums(
     config: TrainingConfig,
     threads: int = 1,
     keep_gains: bool = False,
+    open: Int64Array | None = None,
 ) -> Candidates:
-    """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2)."""
-    nodes, slots = sums.shape[0], layout.slots
+    """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2).
+
+    With `open`, only of these nodes, in this order.
+    """
+    open = np.arange(len(sums)) if open is None else open
+    nodes, slots = len(open), layout.slots
     gain = np.empty((nodes if keep_gains else 0, slots, 2), dtype=np.float64)
     order = np.empty((nodes, slots), dtype=np.int32)
     best_handle, best_gain = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.float64)
@@ -78,6 +83,7 @@ def candidates_from_sums(
         layout.missing,
         layout.kind,
         totals,
+        open,
         scale.g_unit,
         scale.h_unit,
         config.reg_lambda,

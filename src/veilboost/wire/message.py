@@ -147,7 +147,7 @@ def encode(message: Message) -> bytes:
 
 
 def _json_size(value: Any) -> int:
-    return len(str(value)) if type(value) is int else len(_to_json(value))  # most scalars are integers
+    return len(str(value)) if type(value) in (int, bool) else len(_to_json(value))  # most scalars; true is as long as True
 
 
 def frame_size(message: Message) -> int:

@@ -182,6 +182,7 @@ def test_gains_equal_the_definition(alpha, step, threads):
         layout.missing,
         layout.kind,
         totals,
+        np.arange(nodes),
         *units,
         1.5,
         alpha,

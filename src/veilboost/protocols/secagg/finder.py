@@ -127,8 +127,12 @@ class SecaggFinder(SplitFinder):
         if level.depth:
             self._built = self._ask_sums(level.depth, level.build)
         self._known = self._sums.complete(level, self._built)
-        totals, scale = level.totals[level.open], self._start.scale
-        return [candidates_from_sums(self._known, self._block.layout, totals, scale, self._config, self._threads)]
+        layout, scale = self._block.layout, self._start.scale
+        return [
+            candidates_from_sums(
+                self._known, layout, level.totals, scale, self._config, self._threads, open=level.open
+            )
+        ]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self._config.gamma)
@@ -147,7 +151,7 @@ class SecaggFinder(SplitFinder):
             set_starts=np.cumsum([0, *(len(each) for each in sets)]).astype(np.int32),
             set_bins=np.concatenate([_NO_INTS, *sets]),
         )
-        left: AnyArray = left_sums(self._known, layout, at, handles, sets)[0]
+        left: AnyArray = left_sums(self._known, layout, position, handles, sets)[0]
         return left, _NO_BITS
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:

@@ -49,7 +49,7 @@ class VerticalActive(SplitFinder):
         self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
-        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known
+        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's nodes, if they are known
         self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
         self._split_requests: dict[PartyName, messages.SplitRequest] = {}
         self._rules = roles.RuleBook()
@@ -155,8 +155,8 @@ class VerticalActive(SplitFinder):
             asked = replace(level, open=summed, build=summed)
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
-        sums, totals = self._sums[own].complete(level, built), level.totals[level.open]
-        offers = {own: self.selector.score(current, sums, current.block.layout, totals, False)}
+        sums = self._sums[own].complete(level, built)
+        offers = {own: self.selector.score(current, level, sums, current.block.layout, False)}
         self._known = {own: sums}
         for name, found in self.cipher.read(current, asked, waiting).items():
             if isinstance(found, Candidates):
@@ -170,7 +170,7 @@ class VerticalActive(SplitFinder):
             if self.cipher.checks_totals:
                 _check_totals(name, built, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, built)
-            offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
+            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled)
         # A party that answers too late, if a protocol has a clock, has no candidates.
         return [offers.get(name) or Candidates.none(len(level.open)) for name in self.context.order]
 
@@ -217,19 +217,17 @@ class VerticalActive(SplitFinder):
             if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
             found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
-            reported, bins = self._left_sums(level, name, request)
+            reported, bins = self._left_sums(name, request)
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums with which its split was chosen"
                 )
 
-    def _left_sums(
-        self, level: Level, name: PartyName, request: messages.SplitRequest
-    ) -> tuple[Int64Array, Int64Array]:
+    def _left_sums(self, name: PartyName, request: messages.SplitRequest) -> tuple[Int64Array, Int64Array]:
         """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
         layout, sets = self._current.layouts[name], list[Int32Array]()
-        nodes = _for_ties(request, level.open.searchsorted(request.position))
+        nodes = _for_ties(request, request.position.astype(np.int64))
         if layout.has_sets:
             sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
         return left_sums(self._known[name], layout, nodes, request.handles, sets)
@@ -254,11 +252,10 @@ class VerticalActive(SplitFinder):
         enough = np.empty((len(choices.position), 2), dtype=np.bool_)
         # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
         enough[:] = (self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least))[:, None]
-        unsure: list[int] = np.unique(choices.owner[~enough[:, 0]]).tolist()
-        for owner in unsure:
+        for owner in sorted(set(choices.owner[~enough[:, 0]].tolist())):
             name = self.context.order[owner]
             request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
-            left = self._left_sums(level, name, request)[0][:, 1]
+            left = self._left_sums(name, request)[0][:, 1]
             right = _for_ties(request, both[request.position]) - left
             above: BoolArray = np.stack((left, right), axis=1) * unit >= least
             above = np.logical_or.reduceat(above, request.starts[:-1])
@@ -325,15 +322,15 @@ class VerticalActive(SplitFinder):
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
         at = (choices.owner == owner).nonzero()[0]
         positions, handles = choices.position[at], choices.handle[at]
-        nodes = level.open.searchsorted(positions)
-        starts = np.arange(len(at) + 1, dtype=np.int32)
+        starts, has_sets = np.arange(len(at) + 1, dtype=np.int32), self._current.layouts[self.context.order[owner]].has_sets
+        nodes = level.open.searchsorted(positions) if offer.shuffled or has_sets else positions
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
             tied = [
                 offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)
             ]
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
-        sets = offer.left_sets(nodes, handles) if self._current.layouts[self.context.order[owner]].has_sets else []
+        sets = offer.left_sets(nodes, handles) if has_sets else []
         return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),

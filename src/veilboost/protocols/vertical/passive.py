@@ -219,7 +219,7 @@ class VerticalPassive:
             if not len(build):
                 return Done()
             message = replace(message, build=build.astype(np.int32))
-        if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
+        elif (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         entered = self._round = state.at_level(message.depth, fit, routed)
         try:
@@ -241,7 +241,7 @@ class VerticalPassive:
             raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
         tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if message.tree.tolist() != tree.tolist() or any(key in self._rules or key[1] < 0 for key in keys):
+        if message.tree.tolist() != tree.tolist() or self._rules.has_any(keys) or min(message.node.tolist()) < 0:
             raise MalformedMessage("a split names a node of another tree, or one that is already split")
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)

@@ -11,9 +11,9 @@ from operator import lt
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
-from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
@@ -126,13 +126,8 @@ def summed_ahead(children: RowGroups, message: StatisticsRequest, config: Traini
 
     A node needs two rows to split, and `min_node_rows` rows, like its sibling, to be summed.
     """
-    may_split = np.zeros(children.nodes, dtype=np.bool_)
-    may_split[message.build] = True
-    may_split &= (children.counts >= 2) & (rows_with_sibling(children, message.depth) >= config.min_node_rows)
-    if not message.smaller:
-        return may_split.nonzero()[0]
-    smaller = np.arange(0, children.nodes, 2) + (children.counts[1::2] < children.counts[0::2])  # as in `grower`
-    return smaller[may_split[smaller] | may_split[smaller ^ 1]]
+    nodes = np.empty(children.nodes, dtype=np.int64)
+    return nodes[: _native.nodes_ahead(children.counts, message.build, config.min_node_rows, message.smaller, nodes)]
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
