@@ -28,6 +28,8 @@ class RowGroups:
     end: Int64Array
     group: Int32Array
     threads: int = field(default=1, kw_only=True)
+    _counts: Int64Array | None = field(default=None, init=False, repr=False)
+    _size: int | None = field(default=None, init=False, repr=False)
 
     @staticmethod
     def root(rows: Int32Array, groups: int, threads: int = 1) -> RowGroups:
@@ -45,15 +47,21 @@ class RowGroups:
 
     @property
     def counts(self) -> Int64Array:
-        return self.end - self.begin
+        if self._counts is None:
+            self._counts = self.end - self.begin
+        return self._counts
 
     @property
     def size(self) -> int:
         """The number of rows of all nodes together."""
-        return sum(self.counts.tolist())
+        if self._size is None:
+            self._size = sum(self.counts.tolist())
+        return self._size
 
     def of(self, nodes: Int64Array) -> RowGroups:
-        """The same rows, restricted to these nodes."""
+        """The same rows, restricted to these nodes, in increasing order."""
+        if len(nodes) == len(self.begin):
+            return self
         return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes], threads=self.threads)
 
     def rows_at(self, node: int) -> Int32Array:

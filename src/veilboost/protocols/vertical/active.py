@@ -218,6 +218,8 @@ class VerticalActive(SplitFinder):
                 continue
             found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
             reported, bins = self._left_sums(name, request)
+            if np.array_equal(reported, found):
+                continue
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
                 raise InconsistentSplit(
@@ -249,9 +251,11 @@ class VerticalActive(SplitFinder):
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
         unit, least, both = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, level.totals[:, 1]
-        enough = np.empty((len(choices.position), 2), dtype=np.bool_)
         # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
-        enough[:] = (self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least))[:, None]
+        sure = self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least)
+        if sure.all():
+            return children
+        enough = sure.repeat(2).reshape(-1, 2)
         for owner in sorted(set(choices.owner[~enough[:, 0]].tolist())):
             name = self.context.order[owner]
             request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
