@@ -157,11 +157,31 @@ def leaf_weights(
     max_delta_step: float,
     weights: NDArray[float64],
 ) -> None: ...
+def left_sets(
+    order: NDArray[int32],
+    nodes: NDArray[int64],
+    handles: NDArray[int32],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    starts: NDArray[int32],
+    bins: NDArray[int32],
+) -> int: ...
+def sets_fit(
+    handles: NDArray[int32],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    starts: NDArray[int32],
+    bins: NDArray[int32],
+) -> bool: ...
 def splits_of(
     handles: NDArray[int32],
     offsets: NDArray[int32],
     missing: NDArray[uint8],
     kind: NDArray[uint8],
+    set_starts: NDArray[int32],
+    set_bins: NDArray[int32],
     feature: NDArray[int32],
     place: NDArray[int32],
     default_left: NDArray[bool_],
@@ -174,6 +194,8 @@ def left_sums(
     kind: NDArray[uint8],
     nodes: NDArray[int64],
     handles: NDArray[int32],
+    set_starts: NDArray[int32],
+    set_bins: NDArray[int32],
     left: NDArray[int64],
     bins: NDArray[int64],
 ) -> None: ...

@@ -79,7 +79,7 @@ class LevelSums:
         self._last = np.empty((0, 0, 2), dtype=np.int64)
 
     def complete(self, level: Level, built: Int64Array) -> Int64Array:
-        """Sums of the level's nodes, shape (nodes, slots, 2), from those of `level.build`; only open nodes have them."""
+        """Sums of the level's nodes, shape (nodes, slots, 2), from those of `level.build`; valid for open nodes."""
         every = np.empty((level.fit.nodes, *built.shape[1:]), dtype=np.int64)
         _native.complete_sums(built, level.build, self._last, level.derive, level.parent, every)
         self._last = every

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost import _native
-from veilboost.boost.bins import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, NO_SETS, BinLayout
 from veilboost.types import ColumnKind
 
 pytestmark = pytest.mark.fast
@@ -225,7 +225,7 @@ def test_a_split_sends_the_bins_of_its_handle_left():
     feature, place, direction = layout.locate(handles)
     got = [np.empty(len(handles), dtype=dtype) for dtype in (np.int32, np.int32, np.bool_)]
     left = np.full((len(handles), layout.widest), 7, dtype=np.uint8)
-    _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, *got, left)
+    _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, *NO_SETS, *got, left)
     with_missing = layout.missing[feature] == 1
     np.testing.assert_array_equal(got, [feature, place, with_missing & (direction == 1)])
     numbers, kind = np.arange(layout.widest), layout.kind[feature][:, None]
@@ -235,7 +235,7 @@ def test_a_split_sends_the_bins_of_its_handle_left():
     for wrong in (-1, 2 * layout.slots):
         with pytest.raises(ValueError, match="no such candidate"):
             _native.splits_of(
-                np.full(len(handles), wrong, dtype=np.int32), layout.offsets, layout.missing, layout.kind, *got, left
+                np.full_like(handles, wrong), layout.offsets, layout.missing, layout.kind, *NO_SETS, *got, left
             )
 
 
@@ -246,7 +246,7 @@ def test_left_sums_add_the_bins_of_a_handle():
     handles = np.arange(2 * layout.slots, dtype=np.int32)
     nodes = handles.astype(np.int64) % 3
     left, bins = np.empty((len(handles), 2), dtype=np.int64), np.empty(len(handles), dtype=np.int64)
-    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, left, bins)
+    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, *NO_SETS, left, bins)
     for k, (f, place, direction) in enumerate(zip(*layout.locate(handles), strict=True)):
         first = layout.offsets[f]
         slots = [range(first, first + place + 1), [first + place], []][layout.kind[f]]
@@ -254,7 +254,7 @@ def test_left_sums_add_the_bins_of_a_handle():
         np.testing.assert_array_equal(left[k], sums[nodes[k], slots].sum(axis=0))
         assert bins[k] == len(slots)
     with pytest.raises(ValueError, match="no such node"):
-        _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, left, bins)
+        _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, *NO_SETS, left, bins)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

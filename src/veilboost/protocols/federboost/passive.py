@@ -76,7 +76,7 @@ class FederBoostPassiveCipher(PassiveCipher):
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if len(set(keys)) != count or self.job.rules.has_any(keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a node is already split, or named twice")
-        splits = state.block.splits_of(message.handles, [])
+        splits = state.block.splits_of(message.handles)
         rules = state.block.rules_of(splits, state.block.shared_bins, np.zeros(count, dtype=np.int64))
         self.job.rules.note(keys, rules, state.columns)
         return Done()

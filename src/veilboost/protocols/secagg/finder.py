@@ -129,9 +129,7 @@ class SecaggFinder(SplitFinder):
         self._known = self._sums.complete(level, self._built)
         layout, scale = self._block.layout, self._start.scale
         return [
-            candidates_from_sums(
-                self._known, layout, level.totals, scale, self._config, self._threads, open=level.open
-            )
+            candidates_from_sums(self._known, layout, level.totals, scale, self._config, self._threads, open=level.open)
         ]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
@@ -148,8 +146,8 @@ class SecaggFinder(SplitFinder):
         self._unsent = self._unsent._replace(
             position=position.astype(np.int32),
             handles=handles,
-            set_starts=np.cumsum([0, *(len(each) for each in sets)]).astype(np.int32),
-            set_bins=np.concatenate([_NO_INTS, *sets]),
+            set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
+            set_bins=sets.bins,
         )
         left: AnyArray = left_sums(self._known, layout, position, handles, sets)[0]
         return left, _NO_BITS

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 
 import numpy as np
 
 from veilboost.boost import rows
-from veilboost.boost.bins import BinLayout
+from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
@@ -228,10 +228,8 @@ class VerticalActive(SplitFinder):
 
     def _left_sums(self, name: PartyName, request: messages.SplitRequest) -> tuple[Int64Array, Int64Array]:
         """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
-        layout, sets = self._current.layouts[name], list[Int32Array]()
+        layout, sets = self._current.layouts[name], Sets(request.set_starts, request.set_bins)
         nodes = _for_ties(request, request.position.astype(np.int64))
-        if layout.has_sets:
-            sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
         return left_sums(self._known[name], layout, nodes, request.handles, sets)
 
     def _children_ahead(
@@ -256,7 +254,8 @@ class VerticalActive(SplitFinder):
         if sure.all():
             return children
         enough = sure.repeat(2).reshape(-1, 2)
-        for owner in sorted(set(choices.owner[~enough[:, 0]].tolist())):
+        unsure: set[int] = set(choices.owner[~sure].tolist())
+        for owner in sorted(unsure):
             name = self.context.order[owner]
             request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
             left = self._left_sums(name, request)[0][:, 1]
@@ -314,7 +313,7 @@ class VerticalActive(SplitFinder):
         self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
     ) -> tuple[Assignments, Assignments]:
         block, positions, handles = self._current.block, choices.position[mine], choices.handle[mine]
-        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else []
+        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else NO_SETS
         splits = block.splits_of(handles, sets)
         keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
         self._rules.note(keys, block.rules_of(splits, self._bins, positions), self._current.columns)
@@ -326,7 +325,10 @@ class VerticalActive(SplitFinder):
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
         at = (choices.owner == owner).nonzero()[0]
         positions, handles = choices.position[at], choices.handle[at]
-        starts, has_sets = np.arange(len(at) + 1, dtype=np.int32), self._current.layouts[self.context.order[owner]].has_sets
+        starts, has_sets = (
+            np.arange(len(at) + 1, dtype=np.int32),
+            self._current.layouts[self.context.order[owner]].has_sets,
+        )
         nodes = level.open.searchsorted(positions) if offer.shuffled or has_sets else positions
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
             tied = [
@@ -334,7 +336,7 @@ class VerticalActive(SplitFinder):
             ]
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
-        sets = offer.left_sets(nodes, handles) if has_sets else []
+        sets = offer.left_sets(nodes, handles) if has_sets else NO_SETS
         return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
@@ -342,8 +344,8 @@ class VerticalActive(SplitFinder):
             position=positions.astype(np.int32),
             starts=starts,
             handles=handles,
-            set_starts=_starts(sets) if sets else np.zeros(len(handles) + 1, dtype=np.int32),
-            set_bins=np.concatenate(sets) if sets else _NO_INTS,
+            set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
+            set_bins=sets.bins,
         )
 
 
