@@ -299,7 +299,7 @@ class ColumnBlock:
                 left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
             else:
                 edges = bins.cuts[int(positions[k]) if bins.per_node else 0][feature]
-                threshold = edges[place] if place < len(edges) else ABOVE_ALL
+                threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
             rules.append(Rule(feature, threshold, default_left, left_set))
         return rules
 

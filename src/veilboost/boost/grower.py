@@ -12,13 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.rows import NO_ROWS, Assignments, RowGroups
+from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
 from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 
-_NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
 _NO_OWNERS = np.empty(0, dtype=np.int32)
 
@@ -102,8 +101,8 @@ class SplitFinder(Protocol):
         ...
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
-        """The left/right assignments of the fit rows and of the routed rows of the chosen nodes."""
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
+        """The fit rows and the routed rows of the chosen nodes' children: left and right child of each in turn."""
         ...
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
@@ -134,12 +133,12 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
     level = _first_level(start, config, finder.threads)
     while True:
         choices = None
-        fit_left = routed_left = _NO_BITS
+        rows: tuple[RowGroups, RowGroups] = NO_ROWS, NO_ROWS
         if len(level.open):
             offers = finder.candidates(level)
             choices = finder.select(level, offers)
             if len(choices.position):
-                fit_left, routed_left = finder.split(level, offers, choices)
+                rows = finder.split(level, offers, choices)
         position = _NO_POSITIONS if choices is None else choices.position
         weight = _close(level, position, finder, start, config, margin)
         children = forest.note_level(level, weight, choices)
@@ -147,7 +146,7 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
             finder.end_round()
             return forest.trees(start.scale)
         parents = level
-        level = _next_level(level, position, children, fit_left, routed_left, start, config, finder.derives_siblings)
+        level = _next_level(level, position, children, *rows, start, config, finder.derives_siblings)
         finder.check_split(parents, choices, level)
 
 
@@ -175,14 +174,12 @@ def _next_level(
     level: Level,
     position: Int64Array,
     children: Int32Array,
-    fit_left: Assignments,
-    routed_left: Assignments,
+    fit: RowGroups,
+    routed: RowGroups,
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,
 ) -> Level:
-    fit = level.fit.of(position).split(fit_left)
-    routed = level.routed.of(position).split(routed_left)
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     nodes = fit.nodes
     smaller, totals = np.empty(nodes // 2, dtype=np.int64), np.empty((nodes, 2), dtype=np.int64)

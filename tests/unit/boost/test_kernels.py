@@ -87,7 +87,18 @@ def test_routes_and_row_groups(dtype, rows, threads):
         np.testing.assert_array_equal(left, expected)
 
     children, starts = np.empty(rows, dtype=np.int32), np.empty(9, dtype=np.int64)
-    _native.split_rows(order, begin, end, left, children, starts, threads)
+    groups, none = (order, begin, end), np.zeros(4, dtype=np.int32)
+    _native.split_rows(*groups, none, [left], [False], children, starts, threads)
+    part_of = np.array([2, 0, 2, 0], dtype=np.int32)  # nobody has part 1
+    of_0, of_2 = (left[(part_of == number).repeat(end - begin)] for number in (0, 2))
+    parts, packed = [of_0, left[:0], np.packbits(of_2)], [False, True, True]
+    again, same = np.empty_like(children), np.empty_like(starts)
+    _native.split_rows(*groups, part_of, parts, packed, again, same, threads)
+    assert again.tobytes() == children.tobytes()
+    assert same.tobytes() == starts.tobytes()
+    for wrong in ([of_0, of_0, parts[2]], [of_0[1:], left[:0], parts[2]], parts[:2]):
+        with pytest.raises(ValueError, match="split_rows"):
+            _native.split_rows(*groups, part_of, wrong, packed[: len(wrong)], again, same, threads)
     at = 0
     for k in range(4):
         own = order[begin[k] : end[k]]

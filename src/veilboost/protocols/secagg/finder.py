@@ -135,7 +135,7 @@ class SecaggFinder(SplitFinder):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self._config.gamma)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         position, handles, layout = choices.position, choices.handle, self._block.layout
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
@@ -150,7 +150,7 @@ class SecaggFinder(SplitFinder):
             set_bins=sets.bins,
         )
         left: AnyArray = left_sums(self._known, layout, position, handles, sets)[0]
-        return left, _NO_BITS
+        return level.fit.of(position).split(left), level.routed
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = leaf_weights(level.totals[leaves], scale, self._config)

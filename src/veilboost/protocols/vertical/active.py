@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
+from typing import TypeAlias
 
 import numpy as np
 
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
-from veilboost.boost.rows import Assignments, RowGroups
+from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
@@ -177,7 +178,7 @@ class VerticalActive(SplitFinder):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return self.selector.select(self._current, level, offers)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         names = self.context.order
         winners = set(choices.owner.tolist())
         self._split_requests = {
@@ -208,7 +209,7 @@ class VerticalActive(SplitFinder):
         for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
             last.assignments[names.index(name)] = assignments
             del self._split_requests[name]
-        return last.left
+        return last.children(len(names))
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
@@ -291,9 +292,7 @@ class VerticalActive(SplitFinder):
             last |= following
         return split, last
 
-    def _receive(
-        self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
-    ) -> tuple[Assignments, Assignments]:
+    def _receive(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> Known:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
         fit, routed = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
         while True:
@@ -302,7 +301,7 @@ class VerticalActive(SplitFinder):
             except MalformedMessage:
                 raise MalformedMessage(f"{name} sent left/right assignments for another number of rows") from None
             if fit.complete and routed.complete:
-                return fit.whole(), routed.whole()
+                return fit, routed
             answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
@@ -349,6 +348,10 @@ class VerticalActive(SplitFinder):
         )
 
 
+# Assignments of the rows of one owner's nodes: those that are summed, and those that are only routed.
+Known: TypeAlias = tuple[Assignments | ReceivedAssignments, Assignments | ReceivedAssignments]
+
+
 @dataclass(frozen=True)
 class Ahead:
     """A request for statistics that was sent together with the splits of the level above, and its answer."""
@@ -363,18 +366,31 @@ class LastSplit:
     def __init__(self, choices: Choices, fit: RowGroups, routed: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, routed
-        self.assignments: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
+        self.assignments: dict[int, Known] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The rows of this owner's nodes: those that are summed, and those that are only routed."""
         own = (self.choices.owner == owner).nonzero()[0]
         return self._groups[0].of(own), self._groups[1].of(own)
 
+    def children(self, owners: int) -> tuple[RowGroups, RowGroups]:
+        """The rows of the nodes' children, when all owners have sent their assignments."""
+        fit, routed = (
+            groups.split_by(
+                self.choices.owner,
+                [self.assignments[owner][kind] if owner in self.assignments else _NO_BITS for owner in range(owners)],
+            )
+            for kind, groups in enumerate(self._groups)
+        )
+        return fit, routed
+
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
         """The assignments of all rows, when all owners have sent theirs: summed rows, and rows that are only routed."""
         fit, routed = (
-            groups.merged([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
+            groups.merged(
+                [(self.choices.owner == owner, _whole(each[kind])) for owner, each in self.assignments.items()]
+            )
             for kind, groups in enumerate(self._groups)
         )
         return fit, routed
@@ -389,7 +405,7 @@ class LastSplit:
         if owner not in self.assignments:
             return _NO_BITS, _NO_BITS
         fit, routed = (
-            next(groups.packed_pieces(known))
+            next(groups.packed_pieces(_whole(known)))
             for groups, known in zip(self.rows_of(owner), self.assignments[owner], strict=True)
         )
         return fit, routed
@@ -402,6 +418,10 @@ class LastSplit:
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, routed, fillvalue=_NO_BITS)
+
+
+def _whole(part: Assignments | ReceivedAssignments) -> Assignments:
+    return part.whole() if isinstance(part, ReceivedAssignments) else part
 
 
 def _for_ties(request: messages.SplitRequest, values: Int64Array) -> Int64Array:

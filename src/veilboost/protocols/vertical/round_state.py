@@ -114,8 +114,9 @@ class IncomingSplit:
         return IncomingSplit(self.split, self.own, self.groups, received)
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
+        own = self.own.astype(np.int32)
         fit, routed = (
-            groups.split(groups.merged([(self.own, known), (~self.own, received.whole())]))
+            groups.split_by(own, [received, known])
             for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
         return fit, routed
