@@ -194,7 +194,7 @@ class VerticalActive(SplitFinder):
             pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
         elif routed is None:
             pending = self.context.peers.send(self._split_requests)
-        mine = np.flatnonzero(choices.owner == self._owner)
+        mine = (choices.owner == self._owner).nonzero()[0]
         if len(mine):
             last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
         if len(children):
@@ -219,7 +219,7 @@ class VerticalActive(SplitFinder):
                 continue
             found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
             reported, bins = self._left_sums(name, request)
-            if np.array_equal(reported, found):
+            if (reported == found).all():
                 continue
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
@@ -306,7 +306,7 @@ class VerticalActive(SplitFinder):
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
         first = self._current.start.number * self.context.trees_per_round
-        return (first + level.fit.group[positions]).astype(np.int32)
+        return (first + level.fit.group[positions]).astype(np.int32, copy=False)
 
     def _split_own(
         self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array

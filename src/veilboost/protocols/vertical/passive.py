@@ -249,7 +249,8 @@ class VerticalPassive:
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if not increasing(message.starts) or not within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that does not exist")
-        message = replace(message, handles=state.shuffle.own_handles(message.handles))
+        if not state.shuffle.identity:
+            message = replace(message, handles=state.shuffle.own_handles(message.handles))
         # Among tied handles the owner takes its lowest column, then the lowest threshold.
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         splits = state.block.splits_of(handles, _sets_of(message, handles, layout) if layout.has_sets else NO_SETS)

@@ -45,6 +45,7 @@ class RoundState:
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
         # No node of the level is split yet, and no assignments were received.
+        self.split_here = False  # one request splits all nodes that this party splits
         self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
         self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
@@ -56,16 +57,11 @@ class RoundState:
         entered.depth, entered.summed, entered.bins = depth, True, self.block.level_bins(fit, routed)
         return entered
 
-    @property
-    def split_here(self) -> bool:
-        """Whether nodes of this level were already split here; one request splits all of them."""
-        return bool(np.count_nonzero(self._own))
-
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here, and return the first piece of their assignments to send."""
         groups = self.fit.of(position), self.routed.of(position)
         fit, routed = (self.block.route(self.bins, each, splits) for each in groups)
-        self._own[position] = True
+        self.split_here, self._own[position] = True, True
         self._own_left = fit, routed
         self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(routed), fillvalue=_NO_BITS)
         return next(self.unsent)
@@ -196,6 +192,4 @@ class ColumnShuffle:
 
     def own_handles(self, handles: Int32Array) -> Int32Array:
         """Translate handles in the order sent into the owner's numbering."""
-        if self.identity:
-            return handles
         return (2 * self.slots[handles >> 1] + (handles & 1)).astype(np.int32)
