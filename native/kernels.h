@@ -87,6 +87,7 @@ void bind_expansion(nb::module_& module);
 void bind_gradients(nb::module_& module);
 void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
+void bind_level(nb::module_& module);
 void bind_masks(nb::module_& module);
 void bind_noise(nb::module_& module);
 void bind_rows(nb::module_& module);

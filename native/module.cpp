@@ -10,6 +10,7 @@ NB_MODULE(_native, module) {
   bind_gradients(module);
   bind_histogram(module);
   bind_lattice(module);
+  bind_level(module);
   bind_masks(module);
   bind_noise(module);
   bind_rows(module);

@@ -1,4 +1,5 @@
 // Left/right assignments of rows, and rows grouped by node after a split.
+#include <memory>
 #include <utility>
 
 #include "kernels.h"
@@ -20,23 +21,76 @@ void route(nb::ndarray<const Bin, nb::ndim<2>, nb::device::cpu> bins, In1<std::i
   runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
     const std::uint8_t* table = goes_left.data() + k * goes_left.shape(1);
     const Bin* values = bins.data() + column.data()[k] * bins.stride(1);
-    std::uint8_t* out = left.data() + place;
-    for (std::size_t i = from; i < to; ++i) *out++ = table[values[rows.data()[i] * step]];
+    const std::int32_t* own = rows.data();
+    std::uint8_t* __restrict out = left.data() + place;
+    if (step == 1)
+      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i]]];
+    else
+      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i] * step]];
   });
 }
 
-// Stable partition of each node's rows into left then right child; fills the children's rows and where each starts.
-void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::uint8_t> left,
+// Left/right assignments of the rows of some nodes, node after node: a byte or a bit each.
+struct Assignments {
+  const std::uint8_t* values;
+  bool packed;
+
+  // Calls body(1 or 0) for `count` rows from the one at `first`.
+  template <class Body>
+  void each(std::size_t first, std::size_t count, Body body) const {
+    if (packed)
+      for (std::size_t i = first; i < first + count; ++i) body(static_cast<std::size_t>(values[i >> 3] >> (7 - (i & 7)) & 1));
+    else
+      for (std::size_t i = first; i < first + count; ++i) body(static_cast<std::size_t>(values[i] != 0));
+  }
+};
+
+// Stable partition of each node's rows into left then right child; fills the children's rows and where each starts. The
+// assignments of node k are in parts[part[k]], which are packed if `packed` says so.
+void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> part_of,
+                const std::vector<In1<std::uint8_t>>& parts, const std::vector<bool>& packed,
                 Out1<std::int32_t> children, Out1<std::int64_t> starts, std::size_t threads) {
   const RowRuns runs(begin, end, 4, threads);
   const std::size_t nodes = runs.nodes(), all = runs.rows();
-  if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
+  if (children.shape(0) != all || starts.shape(0) != 2 * nodes + 1 || part_of.shape(0) != nodes || packed.size() != parts.size())
     throw std::invalid_argument("split_rows: shapes do not fit together");
-  const auto goes_left = [&](std::size_t place) { return static_cast<std::size_t>(left.data()[place] != 0); };
+  std::vector<std::size_t> sizes(parts.size(), 0), first(nodes);  // where each node begins in its part
+  std::vector<Assignments> left(nodes);
+  for (std::size_t k = 0; k < nodes; ++k) {
+    const std::size_t part = static_cast<std::size_t>(part_of.data()[k]);
+    if (part >= parts.size()) throw std::invalid_argument("split_rows: no such part");
+    left[k] = {parts[part].data(), packed[part]};
+    first[k] = sizes[part];
+    sizes[part] += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+  }
+  for (std::size_t part = 0; part < parts.size(); ++part)
+    if (parts[part].shape(0) != (packed[part] ? (sizes[part] + 7) / 8 : sizes[part]))
+      throw std::invalid_argument("split_rows: assignments of another number of rows");
+  if (runs.parts == 1) {  // one pass: right children are put aside until all left children of their node are there
+    const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);
+    std::int32_t* next = children.data();
+    for (std::size_t k = 0; k < nodes; ++k) {
+      const std::int32_t* own = rows.data() + begin.data()[k];
+      std::int32_t* right = aside.get();
+      starts.data()[2 * k] = next - children.data();
+      left[k].each(first[k], static_cast<std::size_t>(end.data()[k] - begin.data()[k]), [&](std::size_t is_left) {
+        *next = *right = *own++;
+        next += is_left;
+        right += 1 - is_left;
+      });
+      starts.data()[2 * k + 1] = next - children.data();
+      next = std::copy(aside.get(), right, next);
+    }
+    starts.data()[2 * nodes] = next - children.data();
+    return;
+  }
+  const auto each_of_run = [&](std::size_t k, std::size_t from, std::size_t to, auto body) {
+    left[k].each(first[k] + from - static_cast<std::size_t>(begin.data()[k]), to - from, body);
+  };
   std::vector<std::size_t> lefts(runs.parts * nodes, 0), rights(runs.parts * nodes, 0);  // rows of each run
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
     std::size_t count = 0;
-    for (std::size_t i = place; i < place + (to - from); ++i) count += goes_left(i);
+    each_of_run(k, from, to, [&](std::size_t is_left) { count += is_left; });
     lefts[part * nodes + k] = count;
     rights[part * nodes + k] = to - from - count;
   });
@@ -48,14 +102,15 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
     for (std::size_t at = k; at < rights.size(); at += nodes) placed += std::exchange(rights[at], placed);
   }
   starts.data()[2 * nodes] = static_cast<std::int64_t>(placed);
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
+  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
     std::size_t to_left = lefts[part * nodes + k], to_right = rights[part * nodes + k];
-    for (std::size_t i = from; i < to; ++i, ++place) {
-      const std::size_t is_left = goes_left(place);
-      children.data()[is_left ? to_left : to_right] = rows.data()[i];
+    const std::int32_t* own = rows.data() + from;
+    std::int32_t* out = children.data();
+    each_of_run(k, from, to, [&](std::size_t is_left) {
+      out[is_left ? to_left : to_right] = *own++;
       to_left += is_left;
       to_right += 1 - is_left;
-    }
+    });
   });
 }
 

@@ -47,29 +47,33 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
+// The candidates of the nodes `open`, which are rows of `sums` and `totals`.
 // gains (nodes, slots, 2): -inf if there is no such candidate; not written if it has no nodes.
 // best_handle and best_gain: the first largest of each node. order (nodes, slots): for features of kind "sets" the
 // bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
-                 In1<std::uint8_t> kind, In2<std::int64_t> totals, double g_unit, double h_unit, double lambda,
-                 double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
+                 In1<std::uint8_t> kind, In2<std::int64_t> totals, In1<std::int64_t> open, double g_unit, double h_unit,
+                 double lambda, double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
                  Out2<std::int32_t> order, Out1<std::int32_t> best_handle, Out1<double> best_gain,
                  std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
-  const std::size_t nodes = sums.shape(0), slots = sums.shape(1), features = missing.shape(0);
+  const std::size_t nodes = open.shape(0), slots = sums.shape(1), features = missing.shape(0);
   const bool keep = gains.shape(0) != 0;
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
-      totals.shape(0) != nodes || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
+      totals.shape(0) != sums.shape(0) || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
       gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
       best_gain.shape(0) != nodes ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
+  for (std::size_t k = 0; k < nodes; ++k)
+    if (static_cast<std::size_t>(open.data()[k]) >= sums.shape(0)) throw std::invalid_argument("split_gains: no such node");
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
     std::vector<double> weights;  // of a feature's bins
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
-      const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
+      const std::size_t at = static_cast<std::size_t>(open.data()[k]);
+      const Sums all{totals.data()[2 * at], totals.data()[2 * at + 1]};
       const double parent = reg.score(all);
       double best = -std::numeric_limits<double>::infinity();
       std::size_t best_at = 0;
@@ -77,7 +81,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
         const std::size_t values = width - missing.data()[f];
-        const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (k * slots + start) * 2);
+        const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (at * slots + start) * 2);
         double* gain = keep ? gains.data() + (k * slots + start) * 2 : nullptr;
         std::int32_t* sorted = order.data() + k * slots + start;
         const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};
@@ -150,13 +154,82 @@ struct Layout {
   }
 };
 
+// For each of some handles, the bins that go left if it splits by a set: bins[starts[k]:starts[k + 1]]. No starts: no
+// handle does.
+struct Sets {
+  const std::int32_t *starts, *bins;
+
+  Sets(const In1<std::int32_t>& starts, const In1<std::int32_t>& bins, std::size_t count)
+      : starts(starts.shape(0) ? starts.data() : nullptr), bins(bins.data()) {
+    if (!this->starts) return;
+    bool fits = starts.shape(0) == count + 1 && starts.data()[0] >= 0;
+    for (std::size_t k = 0; fits && k < count; ++k) fits = starts.data()[k] <= starts.data()[k + 1];
+    if (!fits || static_cast<std::size_t>(starts.data()[count]) > bins.shape(0))
+      throw std::invalid_argument("there is not one set for each handle");
+  }
+  template <class Body>
+  void each(std::size_t k, std::int32_t width, Body body) const {
+    for (std::int32_t i = starts ? starts[k] : 0; i < (starts ? starts[k + 1] : 0); ++i) {
+      if (bins[i] < 0 || bins[i] >= width) throw std::invalid_argument("no such bin");
+      body(bins[i]);
+    }
+  }
+};
+
+// The sets of these handles at rows `nodes` of `order` (see `split_gains`), in increasing order; other handles have
+// empty ones. Returns the number of all bins.
+std::size_t left_sets(In2<std::int32_t> order, In1<std::int64_t> nodes, In1<std::int32_t> handles,
+                      In1<std::int32_t> offsets, In1<std::uint8_t> missing, In1<std::uint8_t> kind,
+                      Out1<std::int32_t> starts, Out1<std::int32_t> bins) {
+  const Layout layout(offsets, missing, kind);
+  const std::size_t count = handles.shape(0);
+  if (nodes.shape(0) != count || starts.shape(0) != count + 1 ||
+      order.shape(1) != static_cast<std::size_t>(offsets.data()[missing.shape(0)]))
+    throw std::invalid_argument("left_sets: shapes do not fit together");
+  std::size_t filled = 0;
+  for (std::size_t k = 0; k < count; ++k) {
+    starts.data()[k] = static_cast<std::int32_t>(filled);
+    const std::int32_t f = layout.feature_of(handles.data()[k]);
+    if (static_cast<std::size_t>(nodes.data()[k]) >= order.shape(0)) throw std::invalid_argument("left_sets: no such node");
+    if (kind.data()[f] == kNumeric || kind.data()[f] == kOneHot) continue;
+    const std::size_t size = static_cast<std::size_t>((handles.data()[k] >> 1) - offsets.data()[f] + 1);
+    if (filled + size > bins.shape(0)) throw std::invalid_argument("left_sets: shapes do not fit together");
+    std::int32_t* own = bins.data() + filled;
+    std::copy_n(order.data() + static_cast<std::size_t>(nodes.data()[k]) * order.shape(1) + offsets.data()[f], size, own);
+    std::sort(own, own + size);
+    filled += size;
+  }
+  starts.data()[count] = static_cast<std::int32_t>(filled);
+  return filled;
+}
+
+// Whether every set names value bins of its handle's feature, and each at most once.
+bool sets_fit(In1<std::int32_t> handles, In1<std::int32_t> offsets, In1<std::uint8_t> missing, In1<std::uint8_t> kind,
+              In1<std::int32_t> starts, In1<std::int32_t> bins) {
+  const Layout layout(offsets, missing, kind);
+  const Sets sets(starts, bins, handles.shape(0));
+  std::vector<std::size_t> last;  // the handle, plus one, that named a bin last
+  for (std::size_t k = 0; k < handles.shape(0); ++k) {
+    const std::int32_t f = layout.feature_of(handles.data()[k]);
+    const std::int32_t values = offsets.data()[f + 1] - offsets.data()[f] - missing.data()[f];
+    if (last.size() < static_cast<std::size_t>(values)) last.resize(static_cast<std::size_t>(values), 0);
+    for (std::int32_t i = sets.starts ? sets.starts[k] : 0; i < (sets.starts ? sets.starts[k + 1] : 0); ++i) {
+      const std::int32_t bin = sets.bins[i];
+      if (bin < 0 || bin >= values || last[static_cast<std::size_t>(bin)] == k + 1) return false;
+      last[static_cast<std::size_t>(bin)] = k + 1;
+    }
+  }
+  return true;
+}
+
 // The split of each handle: its feature, its bin, whether missing values go left, and for every bin of the feature
-// whether it goes left. A split by a set sends only missing values left: the caller adds the bins of the set.
+// whether it goes left.
 void splits_of(In1<std::int32_t> handles, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
-               In1<std::uint8_t> kind, Out1<std::int32_t> feature, Out1<std::int32_t> place, Out1<bool> default_left,
-               Out2<std::uint8_t> left) {
+               In1<std::uint8_t> kind, In1<std::int32_t> set_starts, In1<std::int32_t> set_bins,
+               Out1<std::int32_t> feature, Out1<std::int32_t> place, Out1<bool> default_left, Out2<std::uint8_t> left) {
   const Layout layout(offsets, missing, kind);
   const std::size_t count = handles.shape(0), width = left.shape(1);
+  const Sets sets(set_starts, set_bins, count);
   if (feature.shape(0) != count || place.shape(0) != count || default_left.shape(0) != count || left.shape(0) != count)
     throw std::invalid_argument("splits_of: shapes do not fit together");
   for (std::size_t k = 0; k < count; ++k) {
@@ -166,20 +239,25 @@ void splits_of(In1<std::int32_t> handles, In1<std::int32_t> offsets, In1<std::ui
     const bool goes_left = missing.data()[f] && (handles.data()[k] & 1);
     std::uint8_t* out = left.data() + k * width;
     std::fill_n(out, width, std::uint8_t{0});
-    if (kind.data()[f] == kNumeric) std::fill_n(out, at + 1, std::uint8_t{1});
-    if (kind.data()[f] == kOneHot) out[at] = 1;
+    if (kind.data()[f] == kNumeric)
+      std::fill_n(out, at + 1, std::uint8_t{1});
+    else if (kind.data()[f] == kOneHot)
+      out[at] = 1;
     if (missing.data()[f]) out[bins - 1] = goes_left;
+    if (kind.data()[f] != kNumeric && kind.data()[f] != kOneHot) sets.each(k, bins, [&](std::int32_t bin) { out[bin] = 1; });
     feature.data()[k] = f;
     place.data()[k] = at;
     default_left.data()[k] = goes_left;
   }
 }
 
-// Sums of the left child of each handle at its node, and how many bins they add up; without the bins of a set.
+// Sums of the left child of each handle at its node, and how many bins they add up.
 void left_sums(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing, In1<std::uint8_t> kind,
-               In1<std::int64_t> nodes, In1<std::int32_t> handles, Out2<std::int64_t> left, Out1<std::int64_t> bins) {
+               In1<std::int64_t> nodes, In1<std::int32_t> handles, In1<std::int32_t> set_starts,
+               In1<std::int32_t> set_bins, Out2<std::int64_t> left, Out1<std::int64_t> bins) {
   const Layout layout(offsets, missing, kind);
   const std::size_t count = handles.shape(0);
+  const Sets sets(set_starts, set_bins, count);
   if (nodes.shape(0) != count || left.shape(0) != count || left.shape(1) != 2 || bins.shape(0) != count ||
       sums.shape(2) != 2 || sums.shape(1) != static_cast<std::size_t>(offsets.data()[missing.shape(0)]))
     throw std::invalid_argument("left_sums: shapes do not fit together");
@@ -195,7 +273,10 @@ void left_sums(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8
     };
     if (kind.data()[f] == kNumeric)
       for (std::int32_t at = offsets.data()[f]; at <= slot; ++at) add(at);
-    if (kind.data()[f] == kOneHot) add(slot);
+    else if (kind.data()[f] == kOneHot)
+      add(slot);
+    else
+      sets.each(k, offsets.data()[f + 1] - offsets.data()[f], [&](std::int32_t at) { add(offsets.data()[f] + at); });
     if (missing.data()[f] && (handles.data()[k] & 1)) add(offsets.data()[f + 1] - 1);
     left.data()[2 * k] = all.g;
     left.data()[2 * k + 1] = all.h;
@@ -208,6 +289,8 @@ void left_sums(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8
 void bind_split(nb::module_& module) {
   module.def("split_gains", &split_gains, nb::call_guard<nb::gil_scoped_release>());
   module.def("leaf_weights", &leaf_weights, nb::call_guard<nb::gil_scoped_release>());
+  module.def("left_sets", &left_sets, nb::call_guard<nb::gil_scoped_release>());
+  module.def("sets_fit", &sets_fit, nb::call_guard<nb::gil_scoped_release>());
   module.def("splits_of", &splits_of, nb::call_guard<nb::gil_scoped_release>());
   module.def("left_sums", &left_sums, nb::call_guard<nb::gil_scoped_release>());
 }

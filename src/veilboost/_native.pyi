@@ -88,13 +88,45 @@ def complete_sums(
     parent: NDArray[int64],
     every: NDArray[int64],
 ) -> None: ...
+def smaller_siblings(counts: NDArray[int64], smaller: NDArray[int64]) -> None: ...
+def number_children(
+    group: NDArray[int32], position: NDArray[int64], sizes: NDArray[int32], children: NDArray[int32]
+) -> None: ...
+def plan_level(
+    counts: NDArray[int64],
+    summed: NDArray[int64],
+    above: NDArray[int64],
+    position: NDArray[int64],
+    h_unit: float,
+    min_child_weight: float,
+    min_node_rows: int,
+    derives: bool,
+    totals: NDArray[int64],
+    plan: NDArray[int64],
+) -> tuple[int, int, int]: ...
+def nodes_ahead(
+    counts: NDArray[int64], build: NDArray[int32], min_node_rows: int, smaller_only: bool, nodes: NDArray[int64]
+) -> int: ...
+def best_offers(
+    gains: Sequence[NDArray[float64]],
+    handles: Sequence[NDArray[int32]],
+    open: NDArray[int64],
+    least: float,
+    gamma: float,
+    position: NDArray[int64],
+    owner: NDArray[int32],
+    gain: NDArray[float64],
+    handle: NDArray[int32],
+) -> int: ...
 def take_nodes(counts: NDArray[int64], chosen: NDArray[bool_], whole: NDArray[uint8], part: NDArray[uint8]) -> None: ...
 def put_nodes(counts: NDArray[int64], chosen: NDArray[bool_], part: NDArray[uint8], whole: NDArray[uint8]) -> None: ...
 def split_rows(
     rows: NDArray[int32],
     begin: NDArray[int64],
     end: NDArray[int64],
-    left: NDArray[uint8],
+    part_of: NDArray[int32],
+    parts: Sequence[NDArray[uint8]],
+    packed: Sequence[bool],
     children: NDArray[int32],
     starts: NDArray[int64],
     threads: int,
@@ -105,6 +137,7 @@ def split_gains(
     missing: NDArray[uint8],
     kind: NDArray[uint8],
     totals: NDArray[int64],
+    open: NDArray[int64],
     g_unit: float,
     h_unit: float,
     reg_lambda: float,
@@ -126,11 +159,31 @@ def leaf_weights(
     max_delta_step: float,
     weights: NDArray[float64],
 ) -> None: ...
+def left_sets(
+    order: NDArray[int32],
+    nodes: NDArray[int64],
+    handles: NDArray[int32],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    starts: NDArray[int32],
+    bins: NDArray[int32],
+) -> int: ...
+def sets_fit(
+    handles: NDArray[int32],
+    offsets: NDArray[int32],
+    missing: NDArray[uint8],
+    kind: NDArray[uint8],
+    starts: NDArray[int32],
+    bins: NDArray[int32],
+) -> bool: ...
 def splits_of(
     handles: NDArray[int32],
     offsets: NDArray[int32],
     missing: NDArray[uint8],
     kind: NDArray[uint8],
+    set_starts: NDArray[int32],
+    set_bins: NDArray[int32],
     feature: NDArray[int32],
     place: NDArray[int32],
     default_left: NDArray[bool_],
@@ -143,6 +196,8 @@ def left_sums(
     kind: NDArray[uint8],
     nodes: NDArray[int64],
     handles: NDArray[int32],
+    set_starts: NDArray[int32],
+    set_bins: NDArray[int32],
     left: NDArray[int64],
     bins: NDArray[int64],
 ) -> None: ...

@@ -134,7 +134,7 @@ def test_candidates_are_those_of_plain_each_splitting_vector_once(data):
     active = rows_left(counts, block.layout).reshape(-1)
     handles = np.flatnonzero((active > 0) & (active < len(node))).astype(np.int32)
     left = np.stack([left_of(sums[:, :, kind], block.layout).reshape(-1) for kind in (0, 1)], axis=1)
-    splits = block.splits_of(handles, [])
+    splits = block.splits_of(handles)
     seen = set()
     for k, handle in enumerate(handles.tolist()):
         member = splits.left[k][bins.bins[0][node, splits.feature[k]]]

@@ -213,6 +213,17 @@ def between(low: Float32Array, high: Float32Array) -> Float32Array:
     return np.where(cut > low, cut, high) + np.float32(0)  # turns -0.0 into 0.0
 
 
+class Sets(NamedTuple):
+    """For each of some splits by sets of categories the bins that go left: bins[starts[k]:starts[k+1]].
+
+    Splits of other kinds have empty sets. Without `starts`, no split is by a set.
+    """
+
+    starts: Int32Array
+    bins: Int32Array
+
+
+NO_SETS = Sets(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
 KIND_CODES = {ColumnKind.NUMERIC: 0, ColumnKind.ONEHOT: 1, ColumnKind.SETS: 2}
 
 
@@ -240,7 +251,7 @@ class BinLayout:
     def features(self) -> int:
         return len(self.missing)
 
-    @property
+    @cached_property
     def slots(self) -> int:
         return int(self.offsets[-1])
 

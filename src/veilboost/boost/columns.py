@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.bins import ABOVE_ALL, KIND_CODES, BinLayout, propose_cuts
+from veilboost.boost.bins import ABOVE_ALL, NO_SETS, BinLayout, Sets, propose_cuts
 from veilboost.boost.rows import Assignments, RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
@@ -42,7 +42,7 @@ def in_all_columns(rule: Rule, columns: Int32Array | None) -> Rule:
     return rule if columns is None else rule._replace(feature=int(columns[rule.feature]))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Splits:
     """Candidates in their owner's terms, one per node: `left[k, b]` is 1 if bin b of feature[k] goes left."""
 
@@ -252,15 +252,13 @@ class ColumnBlock:
                 out[nodes] = sums
         return out
 
-    def splits_of(self, handles: Int32Array, sets: Sequence[Int32Array]) -> Splits:
-        """The splits of these handles; `sets[k]` lists the bins that go left if handle k splits by a set."""
+    def splits_of(self, handles: Int32Array, sets: Sets = NO_SETS) -> Splits:
+        """The splits of these handles; `sets` are the bins that go left by those that split by a set."""
         layout, count = self.layout, len(handles)
         feature, place = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
         default_left, left = np.empty(count, dtype=np.bool_), np.empty((count, max(layout.widest, 1)), dtype=np.uint8)
-        _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, feature, place, default_left, left)
-        if layout.has_sets:
-            for k in np.flatnonzero(layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
-                left[k, sets[k]] = 1
+        parts = layout.offsets, layout.missing, layout.kind
+        _native.splits_of(handles, *parts, *sets, feature, place, default_left, left)
         return Splits(feature, place, default_left, left)
 
     def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Assignments:

@@ -12,13 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.rows import NO_ROWS, Assignments, RowGroups
+from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
+from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 
-_NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_POSITIONS = np.empty(0, dtype=np.int64)
 _NO_OWNERS = np.empty(0, dtype=np.int32)
 
@@ -43,7 +42,7 @@ class Round:
         return self.gradients.shape[0]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Level:
     """The nodes that are decided together. `node` numbers them within their tree, `fit.group` is the tree.
 
@@ -62,7 +61,7 @@ class Level:
     parent: Int64Array
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Choices:
     """The nodes that split: at `position`, by `owner`, with the lowest of the handles that reach the best gain."""
 
@@ -79,11 +78,11 @@ class LevelSums:
         self._last = np.empty((0, 0, 2), dtype=np.int64)
 
     def complete(self, level: Level, built: Int64Array) -> Int64Array:
-        """Sums of the open nodes, shape (open, slots, 2), from those of `level.build`."""
+        """Sums of the level's nodes, shape (nodes, slots, 2), from those of `level.build`; valid for open nodes."""
         every = np.empty((level.fit.nodes, *built.shape[1:]), dtype=np.int64)
         _native.complete_sums(built, level.build, self._last, level.derive, level.parent, every)
         self._last = every
-        return every if len(level.open) == len(every) else every[level.open]
+        return every
 
 
 class SplitFinder(Protocol):
@@ -102,8 +101,8 @@ class SplitFinder(Protocol):
         ...
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
-        """The left/right assignments of the fit rows and of the routed rows of the chosen nodes."""
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
+        """The fit rows and the routed rows of the chosen nodes' children: left and right child of each in turn."""
         ...
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
@@ -119,13 +118,12 @@ class SplitFinder(Protocol):
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
     """The best candidate of each open node. Ties go to the first owner, and within an owner to the lowest handle."""
-    best, handle = offers[0].best_gain.copy(), offers[0].best_handle.copy()
-    winner = np.zeros(len(best), dtype=np.int32)
-    for owner, offer in enumerate(offers[1:], start=1):
-        better = (offer.best_gain > best).nonzero()[0]
-        best[better], handle[better], winner[better] = offer.best_gain[better], offer.best_handle[better], owner
-    splits = ((best > LEAST_GAIN) & (best >= gamma)).nonzero()[0]
-    return Choices(level.open[splits], winner[splits], best[splits], handle[splits])
+    nodes = len(level.open)
+    position, owner = np.empty(nodes, dtype=np.int64), np.empty(nodes, dtype=np.int32)
+    gain, handle = np.empty(nodes, dtype=np.float64), np.empty(nodes, dtype=np.int32)
+    gains, handles = [offer.best_gain for offer in offers], [offer.best_handle for offer in offers]
+    found = _native.best_offers(gains, handles, level.open, LEAST_GAIN, gamma, position, owner, gain, handle)
+    return Choices(position[:found], owner[:found], gain[:found], handle[:found])
 
 
 def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
@@ -135,12 +133,12 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
     level = _first_level(start, config, finder.threads)
     while True:
         choices = None
-        fit_left = routed_left = _NO_BITS
+        rows: tuple[RowGroups, RowGroups] = NO_ROWS, NO_ROWS
         if len(level.open):
             offers = finder.candidates(level)
             choices = finder.select(level, offers)
             if len(choices.position):
-                fit_left, routed_left = finder.split(level, offers, choices)
+                rows = finder.split(level, offers, choices)
         position = _NO_POSITIONS if choices is None else choices.position
         weight = _close(level, position, finder, start, config, margin)
         children = forest.note_level(level, weight, choices)
@@ -148,7 +146,7 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
             finder.end_round()
             return forest.trees(start.scale)
         parents = level
-        level = _next_level(level, position, children, fit_left, routed_left, start, config, finder.derives_siblings)
+        level = _next_level(level, position, children, *rows, start, config, finder.derives_siblings)
         finder.check_split(parents, choices, level)
 
 
@@ -157,13 +155,15 @@ def _first_level(start: Round, config: TrainingConfig, threads: int) -> Level:
     routed = RowGroups.root(start.routed, start.trees, threads) if len(start.routed) else NO_ROWS
     totals = fit.totals(start.gradients)
     roots = np.arange(start.trees, dtype=np.int64)
+    may_split = fit.counts >= max(2, config.min_node_rows)  # and below as in `plan_level`
+    may_split &= totals[:, 1] * start.scale.h_unit >= 2 * config.min_child_weight
     return Level(
         depth=0,
         node=np.zeros(start.trees, dtype=np.int32),
         fit=fit,
         routed=routed,
         totals=totals,
-        open=_may_split(fit.counts, fit.counts, totals, start.scale, config).nonzero()[0],
+        open=may_split.nonzero()[0],
         build=roots,
         derive=roots[:0],
         parent=roots[:0],
@@ -174,30 +174,25 @@ def _next_level(
     level: Level,
     position: Int64Array,
     children: Int32Array,
-    fit_left: Assignments,
-    routed_left: Assignments,
+    fit: RowGroups,
+    routed: RowGroups,
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,
 ) -> Level:
-    fit = level.fit.of(position).split(fit_left)
-    routed = level.routed.of(position).split(routed_left)
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
-    counts = fit.counts
-    smaller = np.arange(0, len(counts), 2) + (counts[1::2] < counts[0::2])
-    larger = smaller ^ 1
-    totals = np.empty((len(counts), 2), dtype=np.int64)
-    totals[smaller] = summed = fit.of(smaller).totals(start.gradients)
-    totals[larger] = level.totals[position] - summed
-    opened = build = derive = parent = _NO_POSITIONS
-    if level.depth + 1 < config.max_depth:
-        may_split = _may_split(counts, counts[smaller].repeat(2), totals, start.scale, config)
-        opened = build = may_split.nonzero()[0]
-        if derives_siblings:
-            derived = may_split[larger]
-            build = smaller[may_split[smaller] | derived]
-            derive, parent = larger[derived], position[derived]
-    return Level(level.depth + 1, children, fit, routed, totals, opened, build, derive, parent)
+    nodes = fit.nodes
+    smaller, totals = np.empty(nodes // 2, dtype=np.int64), np.empty((nodes, 2), dtype=np.int64)
+    _native.smaller_siblings(fit.counts, smaller)
+    summed, plan = fit.of(smaller).totals(start.gradients), np.empty((4, nodes), dtype=np.int64)
+    least = config.min_child_weight, config.min_node_rows, derives_siblings
+    opened, built, derived = _native.plan_level(
+        fit.counts, summed, level.totals, position, start.scale.h_unit, *least, totals, plan
+    )
+    if level.depth + 1 == config.max_depth:
+        opened = built = derived = 0
+    planned = plan[0, :opened], plan[1, :built], plan[2, :derived], plan[3, :derived]
+    return Level(level.depth + 1, children, fit, routed, totals, *planned)
 
 
 def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
@@ -207,14 +202,6 @@ def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
     """
     counts = groups.counts
     return counts if depth == 0 else np.minimum(counts[0::2], counts[1::2]).repeat(2)
-
-
-def _may_split(
-    counts: Int64Array, with_sibling: Int64Array, totals: Int64Array, scale: Scale, config: TrainingConfig
-) -> BoolArray:
-    """Two children need two rows and twice the smallest hessian; sums need `min_node_rows` (`rows_with_sibling`)."""
-    enough = (counts >= 2) & (with_sibling >= config.min_node_rows)
-    return enough & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
 
 
 def _close(
@@ -280,10 +267,8 @@ class Forest:
         before, self._nodes = self._nodes, self._nodes + len(weight)
         if choices is None:
             return _NO_OWNERS
-        group = level.fit.group[choices.position]
-        begins = group.searchsorted(group).astype(np.int32)  # where each split's tree begins among the splits
-        children = np.arange(2 * len(group), dtype=np.int32) + (self._sizes[group] - 2 * begins).repeat(2)
-        self._sizes += 2 * np.bincount(group, minlength=len(self._sizes)).astype(np.int32)
+        children = np.empty(2 * len(choices.position), dtype=np.int32)
+        _native.number_children(level.fit.group, choices.position, self._sizes, children)
         self._splits.append((choices.position + before, children[0::2], choices.owner, choices.gain))
         return children
 

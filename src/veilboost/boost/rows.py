@@ -28,6 +28,8 @@ class RowGroups:
     end: Int64Array
     group: Int32Array
     threads: int = field(default=1, kw_only=True)
+    _counts: Int64Array | None = field(default=None, init=False, repr=False)
+    _size: int | None = field(default=None, init=False, repr=False)
 
     @staticmethod
     def root(rows: Int32Array, groups: int, threads: int = 1) -> RowGroups:
@@ -45,15 +47,21 @@ class RowGroups:
 
     @property
     def counts(self) -> Int64Array:
-        return self.end - self.begin
+        if self._counts is None:
+            self._counts = self.end - self.begin
+        return self._counts
 
     @property
     def size(self) -> int:
         """The number of rows of all nodes together."""
-        return sum(self.counts.tolist())
+        if self._size is None:
+            self._size = sum(self.counts.tolist())
+        return self._size
 
     def of(self, nodes: Int64Array) -> RowGroups:
-        """The same rows, restricted to these nodes."""
+        """The same rows, restricted to these nodes, in increasing order."""
+        if len(nodes) == len(self.begin):
+            return self
         return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes], threads=self.threads)
 
     def rows_at(self, node: int) -> Int32Array:
@@ -75,14 +83,15 @@ class RowGroups:
 
     def split(self, left: Assignments) -> RowGroups:
         """The children of all nodes: left and right child of each node in turn."""
-        group = self.group.repeat(2)
-        if not len(left):
-            nowhere = np.zeros(len(group), dtype=np.int64)
-            return RowGroups(self.rows[:0], nowhere, nowhere, group, threads=self.threads)
-        children = np.empty(len(left), dtype=np.int32)
-        starts = np.empty(len(group) + 1, dtype=np.int64)
-        _native.split_rows(self.rows, self.begin, self.end, left, children, starts, self.threads)
-        return RowGroups(children, starts[:-1], starts[1:], group, threads=self.threads)
+        return self.split_by(np.zeros(self.nodes, dtype=np.int32), [left])
+
+    def split_by(self, part_of: Int32Array, parts: Sequence[Assignments | ReceivedAssignments]) -> RowGroups:
+        """The same from assignments in parts: those of the rows of node k are in parts[part_of[k]]."""
+        children, starts = np.empty(self.size, dtype=np.int32), np.empty(2 * self.nodes + 1, dtype=np.int64)
+        packed = [isinstance(part, ReceivedAssignments) for part in parts]
+        bits = [part.packed() if isinstance(part, ReceivedAssignments) else part for part in parts]
+        _native.split_rows(self.rows, self.begin, self.end, part_of, bits, packed, children, starts, self.threads)
+        return RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         """Select the left/right assignments of the chosen nodes from those of all rows."""
@@ -157,7 +166,7 @@ class NoRows(RowGroups):
     def rows_at(self, node: int) -> Int32Array:
         return self.rows
 
-    def split(self, left: Assignments) -> RowGroups:
+    def split_by(self, part_of: Int32Array, parts: Sequence[Assignments | ReceivedAssignments]) -> RowGroups:
         return self
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
@@ -217,12 +226,13 @@ class ReceivedAssignments:
 
     def whole(self) -> Assignments:
         """All assignments. Raises `MalformedMessage` if some are missing."""
+        return np.unpackbits(self.packed(), count=self.rows)
+
+    def packed(self) -> UInt8Array:
+        """The same, packed."""
         if not self.complete:
             raise MalformedMessage("the left/right assignments of some rows are missing")
-        if not self.rows:
-            return np.empty(0, dtype=np.uint8)
-        packed = self._packed[0] if len(self._packed) == 1 else np.concatenate(self._packed)
-        return np.unpackbits(packed, count=self.rows)
+        return self._packed[0] if len(self._packed) == 1 else np.concatenate([_NO_BITS, *self._packed])
 
     def rows_of(self, piece: UInt8Array) -> int:
         """The number of rows in the next piece. Raises unless the piece has their bits."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.bins import KIND_CODES, BinLayout
+from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array
+from veilboost.types import Float64Array, Int32Array, Int64Array
 
 LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Candidates:
     """One owner's candidate splits for the nodes of a level.
 
@@ -45,17 +44,14 @@ class Candidates:
         row = self.gain[node]
         return np.flatnonzero(row == row[handle]).astype(np.int32)
 
-    def left_sets(self, nodes: Int64Array, handles: Int32Array) -> list[Int32Array]:
-        """For each (node, handle) the bins that go left, if it splits by a set of categories; empty otherwise."""
-        none = np.empty(0, dtype=np.int32)
-        if self.order is None or self.layout is None:
-            return [none] * len(handles)
-        feature, place, _ = self.layout.locate(handles)
-        sets = [none] * len(handles)
-        for k in np.flatnonzero(self.layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
-            start = int(self.layout.offsets[feature[k]])
-            sets[k] = np.sort(self.order[nodes[k], start : start + int(place[k]) + 1])
-        return sets
+    def left_sets(self, nodes: Int64Array, handles: Int32Array) -> Sets:
+        """The bins that go left at each (node, handle)."""
+        if self.order is None or self.layout is None or not self.layout.has_sets:
+            return NO_SETS
+        layout, starts = self.layout, np.empty(len(handles) + 1, dtype=np.int32)
+        bins = np.empty(len(handles) * layout.widest, dtype=np.int32)
+        parts = layout.offsets, layout.missing, layout.kind
+        return Sets(starts, bins[: _native.left_sets(self.order, nodes, handles, *parts, starts, bins)])
 
 
 def candidates_from_sums(
@@ -66,9 +62,14 @@ def candidates_from_sums(
     config: TrainingConfig,
     threads: int = 1,
     keep_gains: bool = False,
+    open: Int64Array | None = None,
 ) -> Candidates:
-    """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2)."""
-    nodes, slots = sums.shape[0], layout.slots
+    """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2).
+
+    With `open`, only of these nodes, in this order.
+    """
+    open = np.arange(len(sums)) if open is None else open
+    nodes, slots = len(open), layout.slots
     gain = np.empty((nodes if keep_gains else 0, slots, 2), dtype=np.float64)
     order = np.empty((nodes, slots), dtype=np.int32)
     best_handle, best_gain = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.float64)
@@ -78,6 +79,7 @@ def candidates_from_sums(
         layout.missing,
         layout.kind,
         totals,
+        open,
         scale.g_unit,
         scale.h_unit,
         config.reg_lambda,
@@ -95,19 +97,11 @@ def candidates_from_sums(
 
 
 def left_sums(
-    sums: Int64Array, layout: BinLayout, nodes: Int64Array, handles: Int32Array, sets: Sequence[Int32Array]
+    sums: Int64Array, layout: BinLayout, nodes: Int64Array, handles: Int32Array, sets: Sets = NO_SETS
 ) -> tuple[Int64Array, Int64Array]:
-    """Sums of a candidate's left child, (handles, 2), from bin sums (nodes, slots, 2), and how many bins they add up.
-
-    `sets[k]` are the bins that handle k sends left, if it splits by a set of categories.
-    """
+    """Sums of a candidate's left child, (handles, 2), from bin sums (nodes, slots, 2), and how many bins they are."""
     left, bins = np.empty((len(handles), 2), dtype=np.int64), np.empty(len(handles), dtype=np.int64)
-    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, left, bins)
-    if layout.has_sets:
-        feature, _, _ = layout.locate(handles)
-        for k in np.flatnonzero(layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
-            left[k] += sums[nodes[k], layout.offsets[feature[k]] + sets[k]].sum(axis=0)
-            bins[k] += len(sets[k])
+    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, *sets, left, bins)
     return left, bins
 
 

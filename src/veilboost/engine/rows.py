@@ -73,6 +73,10 @@ class ShardedRows(RowGroups):
         )
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
 
+    def split_by(self, part_of: Int32Array, parts: Sequence[Assignments | ReceivedAssignments]) -> RowGroups:
+        whole = (part.whole() if isinstance(part, ReceivedAssignments) else part for part in parts)
+        return self.split(self.merged([(part_of == number, part) for number, part in enumerate(whole)]))
+
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         assignments = self._assignments(whole)
         if chosen.all():

@@ -146,17 +146,14 @@ def encode(message: Message) -> bytes:
     return b"".join(pieces)
 
 
-def _json_size(value: Any) -> int:
-    return len(str(value)) if type(value) is int else len(_to_json(value))  # most scalars are integers
-
-
 def frame_size(message: Message) -> int:
     """The size in bytes of the frame that `encode` would return."""
     plan, values = _plan(type(message)), message.__dict__
-    scalars = 1 + sum(_json_size(values[name]) + 1 for name, _ in plan.scalars) if plan.scalars else 2
-    size = _ALIGN + len(plan.signature) + scalars + plan.sizes.size
+    size = plan.least_size
+    for name, _ in plan.scalars:  # most are integers; true is as long as True
+        size += len(str(values[name])) if type(values[name]) in (int, bool) else len(_to_json(values[name]))
     for item in plan.arrays:
-        size += -size % _ALIGN + values[item.name].size * item.dtype.itemsize
+        size += -size % _ALIGN + values[item.name].size * item.itemsize
     return size
 
 
@@ -230,11 +227,12 @@ class ArrayField:
     name: str
     dtype: np.dtype[Any]
     ndim: int
+    itemsize: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the fields of a message class are encoded."""
+    """How the fields of a message class are encoded. `least_size`: of a frame without its scalars and buffers."""
 
     cls: type[Message]
     name: str
@@ -242,6 +240,7 @@ class Plan:
     arrays: tuple[ArrayField, ...]
     signature: bytes
     sizes: struct.Struct
+    least_size: int
 
 
 @cache
@@ -253,7 +252,8 @@ def _plan(cls: type[Message]) -> Plan:
         hint = hints[item.name]
         if get_origin(hint) is Annotated:
             spec = next(extra for extra in get_args(hint)[1:] if isinstance(extra, ArraySpec))
-            arrays.append(ArrayField(item.name, np.dtype(spec.dtype).newbyteorder("<"), spec.ndim))
+            dtype = np.dtype(spec.dtype).newbyteorder("<")
+            arrays.append(ArrayField(item.name, dtype, spec.ndim, dtype.itemsize))
         elif hint in (int, float, bool, str, tuple[str, ...]):
             scalars.append((item.name, hint))
         else:
@@ -261,7 +261,9 @@ def _plan(cls: type[Message]) -> Plan:
     dtypes = ",".join(f"{item.dtype.name}:{item.ndim}" for item in arrays)
     sizes = struct.Struct(f"<{sum(item.ndim for item in arrays)}Q")
     name = cls.type_name()
-    return Plan(cls, name, tuple(scalars), tuple(arrays), f"{name} {dtypes}".encode("ascii"), sizes)
+    signature = f"{name} {dtypes}".encode("ascii")
+    least_size = _ALIGN + len(signature) + sizes.size + max(2, 1 + len(scalars))  # brackets and commas of the scalars
+    return Plan(cls, name, tuple(scalars), tuple(arrays), signature, sizes, least_size)
 
 
 def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:

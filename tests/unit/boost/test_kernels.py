@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from veilboost import _native
-from veilboost.boost.bins import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, NO_SETS, BinLayout, Sets
+from veilboost.boost.split import left_sums
 from veilboost.types import ColumnKind
 
 pytestmark = pytest.mark.fast
@@ -87,7 +88,18 @@ def test_routes_and_row_groups(dtype, rows, threads):
         np.testing.assert_array_equal(left, expected)
 
     children, starts = np.empty(rows, dtype=np.int32), np.empty(9, dtype=np.int64)
-    _native.split_rows(order, begin, end, left, children, starts, threads)
+    groups, none = (order, begin, end), np.zeros(4, dtype=np.int32)
+    _native.split_rows(*groups, none, [left], [False], children, starts, threads)
+    part_of = np.array([2, 0, 2, 0], dtype=np.int32)  # nobody has part 1
+    of_0, of_2 = (left[(part_of == number).repeat(end - begin)] for number in (0, 2))
+    parts, packed = [of_0, left[:0], np.packbits(of_2)], [False, True, True]
+    again, same = np.empty_like(children), np.empty_like(starts)
+    _native.split_rows(*groups, part_of, parts, packed, again, same, threads)
+    assert again.tobytes() == children.tobytes()
+    assert same.tobytes() == starts.tobytes()
+    for wrong in ([of_0, of_0, parts[2]], [of_0[1:], left[:0], parts[2]], parts[:2]):
+        with pytest.raises(ValueError, match="split_rows"):
+            _native.split_rows(*groups, part_of, wrong, packed[: len(wrong)], again, same, threads)
     at = 0
     for k in range(4):
         own = order[begin[k] : end[k]]
@@ -182,6 +194,7 @@ def test_gains_equal_the_definition(alpha, step, threads):
         layout.missing,
         layout.kind,
         totals,
+        np.arange(nodes),
         *units,
         1.5,
         alpha,
@@ -224,7 +237,7 @@ def test_a_split_sends_the_bins_of_its_handle_left():
     feature, place, direction = layout.locate(handles)
     got = [np.empty(len(handles), dtype=dtype) for dtype in (np.int32, np.int32, np.bool_)]
     left = np.full((len(handles), layout.widest), 7, dtype=np.uint8)
-    _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, *got, left)
+    _native.splits_of(handles, layout.offsets, layout.missing, layout.kind, *NO_SETS, *got, left)
     with_missing = layout.missing[feature] == 1
     np.testing.assert_array_equal(got, [feature, place, with_missing & (direction == 1)])
     numbers, kind = np.arange(layout.widest), layout.kind[feature][:, None]
@@ -234,7 +247,7 @@ def test_a_split_sends_the_bins_of_its_handle_left():
     for wrong in (-1, 2 * layout.slots):
         with pytest.raises(ValueError, match="no such candidate"):
             _native.splits_of(
-                np.full(len(handles), wrong, dtype=np.int32), layout.offsets, layout.missing, layout.kind, *got, left
+                np.full_like(handles, wrong), layout.offsets, layout.missing, layout.kind, *NO_SETS, *got, left
             )
 
 
@@ -245,7 +258,7 @@ def test_left_sums_add_the_bins_of_a_handle():
     handles = np.arange(2 * layout.slots, dtype=np.int32)
     nodes = handles.astype(np.int64) % 3
     left, bins = np.empty((len(handles), 2), dtype=np.int64), np.empty(len(handles), dtype=np.int64)
-    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, left, bins)
+    _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes, handles, *NO_SETS, left, bins)
     for k, (f, place, direction) in enumerate(zip(*layout.locate(handles), strict=True)):
         first = layout.offsets[f]
         slots = [range(first, first + place + 1), [first + place], []][layout.kind[f]]
@@ -253,7 +266,7 @@ def test_left_sums_add_the_bins_of_a_handle():
         np.testing.assert_array_equal(left[k], sums[nodes[k], slots].sum(axis=0))
         assert bins[k] == len(slots)
     with pytest.raises(ValueError, match="no such node"):
-        _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, left, bins)
+        _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, *NO_SETS, left, bins)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -330,3 +343,95 @@ def test_values_of_chosen_nodes_are_taken_and_put_back():
             _native.put_nodes(counts, chosen, wrong, back)
         with pytest.raises(ValueError, match="shapes"):
             _native.take_nodes(counts, chosen, wrong, part)
+
+
+def test_children_are_numbered_tree_by_tree():
+    group, position = np.array([0, 0, 1, 1, 1], dtype=np.int32), np.array([0, 2, 4])
+    sizes, children = np.array([3, 7], dtype=np.int32), np.empty(6, dtype=np.int32)
+    _native.number_children(group, position, sizes, children)
+    assert children.tolist() == [3, 4, 7, 8, 9, 10]
+    assert sizes.tolist() == [5, 11]
+    for wrong, match in ((np.array([0, 2, 5]), "no such node"), (position[:2], "shapes")):
+        with pytest.raises(ValueError, match=match):
+            _native.number_children(group, wrong, sizes, children)
+
+
+@pytest.mark.parametrize("derives", [True, False])
+@pytest.mark.parametrize("least_rows", [1, 4])
+def test_a_level_is_planned_as_by_its_definition(derives, least_rows):
+    rng = np.random.default_rng(least_rows)
+    pairs, unit, weight = 200, 1 / 8, 3.0
+    counts = rng.integers(0, 9, size=2 * pairs)
+    above, position = rng.integers(-99, 99, size=(300, 2)), np.sort(rng.permutation(300)[:pairs])
+    smaller = np.empty(pairs, dtype=np.int64)
+    _native.smaller_siblings(counts, smaller)
+    left, right = counts[0::2], counts[1::2]
+    np.testing.assert_array_equal(smaller, np.arange(0, 2 * pairs, 2) + (right < left))
+    summed = rng.integers(-99, 99, size=(pairs, 2))
+    totals, plan = np.empty((2 * pairs, 2), dtype=np.int64), np.empty((4, 2 * pairs), dtype=np.int64)
+    sizes = _native.plan_level(counts, summed, above, position, unit, weight, least_rows, derives, totals, plan)
+    found = [plan[row, :size].tolist() for row, size in enumerate((*sizes, sizes[-1]))]
+    np.testing.assert_array_equal(totals[smaller], summed)
+    np.testing.assert_array_equal(totals[smaller ^ 1], above[position] - summed)
+    may_split = (counts >= 2) & (np.minimum(left, right).repeat(2) >= least_rows) & (totals[:, 1] * unit >= 2 * weight)
+    build, derived = np.flatnonzero(may_split), may_split[smaller ^ 1] & derives
+    if derives:
+        build = smaller[may_split[smaller] | derived]
+    expected = np.flatnonzero(may_split), build, (smaller ^ 1)[derived], position[derived]
+    assert found == [each.tolist() for each in expected]
+    assert len(found[0]) > 20
+
+    named = np.sort(rng.permutation(2 * pairs)[:300]).astype(np.int32)
+    nodes = np.empty(2 * pairs, dtype=np.int64)
+    ahead = nodes[: _native.nodes_ahead(counts, named, least_rows, derives, nodes)]
+    wanted = np.isin(np.arange(2 * pairs), named) & (counts >= 2) & (np.minimum(left, right).repeat(2) >= least_rows)
+    np.testing.assert_array_equal(
+        ahead, smaller[wanted[smaller] | wanted[smaller ^ 1]] if derives else np.flatnonzero(wanted)
+    )
+    with pytest.raises(ValueError, match="no such node"):
+        _native.nodes_ahead(counts, named + np.int32(2 * pairs), least_rows, derives, nodes)
+    with pytest.raises(ValueError, match="no such node"):
+        _native.plan_level(counts, summed, above, position + 300, unit, weight, least_rows, derives, totals, plan)
+
+
+def test_the_best_offer_is_the_first_owners_on_a_tie():
+    gains = [np.array([1.0, -np.inf, 2.0, 5.0, 0.4]), np.array([1.0, -np.inf, 3.0, 4.0, 0.3])]
+    handles = [np.arange(5, dtype=np.int32), np.arange(10, 15, dtype=np.int32)]
+    found = [np.empty(5, dtype=dtype) for dtype in (np.int64, np.int32, np.float64, np.int32)]
+    count = _native.best_offers(gains, handles, np.array([0, 2, 4, 6, 8]), 1e-6, 0.5, *found)
+    assert [each[:count].tolist() for each in found] == [[0, 4, 6], [0, 1, 0], [1.0, 3.0, 5.0], [0, 12, 3]]
+    with pytest.raises(ValueError, match="shapes"):
+        _native.best_offers(gains[:1], handles, np.array([0, 2, 4, 6, 8]), 1e-6, 0.5, *found)
+
+
+def test_sets_of_categories():
+    kinds = [ColumnKind.NUMERIC, ColumnKind.SETS, ColumnKind.ONEHOT]
+    layout = BinLayout.of([2, 4, 2], [False, True, False], kinds)  # slots: 0 1, 2 3 4 5 (6 missing), 7 8
+    parts = layout.offsets, layout.missing, layout.kind
+    order = np.array([[9, 9, 3, 0, 1, 2, 9, 9, 9], [9, 9, 0, 2, 1, 3, 9, 9, 9]], dtype=np.int32)
+    nodes, handles = np.array([0, 0, 1, 1]), np.array([2 * 3 + 1, 2 * 1, 2 * 4, 2 * 8], dtype=np.int32)
+    starts, bins = np.empty(5, dtype=np.int32), np.empty(20, dtype=np.int32)
+    assert _native.left_sets(order, nodes, handles, *parts, starts, bins) == 5
+    assert (starts.tolist(), bins[:5].tolist()) == ([0, 2, 2, 5, 5], [0, 3, 0, 1, 2])
+    sets = Sets(starts, bins[:5])
+    assert _native.sets_fit(handles, *parts, *sets)
+    assert _native.sets_fit(handles, *parts, *NO_SETS)
+    for wrong in (-1, 3, 4):  # no bin, named twice, the bin of missing values
+        assert not _native.sets_fit(handles, *parts, starts, np.array([wrong, 3, 0, 1, 2], dtype=np.int32))
+    sums = np.arange(36).reshape(2, 9, 2)
+    left, count = left_sums(sums, layout, nodes, handles, sets)
+    slots = [[2, 5, 6], [0, 1], [2, 3, 4], [8]]
+    assert count.tolist() == [3, 2, 3, 1]
+    assert left.tolist() == [sums[node, own].sum(axis=0).tolist() for node, own in zip(nodes, slots, strict=True)]
+    got = [np.empty(4, dtype=dtype) for dtype in (np.int32, np.int32, np.bool_)]
+    table = np.empty((4, layout.widest), dtype=np.uint8)
+    _native.splits_of(handles, *parts, *sets, *got, table)
+    assert table.tolist() == [[1, 0, 0, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 0, 0, 0]]
+    with pytest.raises(ValueError, match="one set for each"):
+        _native.splits_of(handles, *parts, starts[:4], sets.bins, *got, table)
+    with pytest.raises(ValueError, match="no such bin"):
+        _native.splits_of(handles, *parts, starts, sets.bins + np.int32(5), *got, table)
+    with pytest.raises(ValueError, match="no such node"):
+        _native.left_sets(order, nodes + 1, handles, *parts, starts, bins)
+    with pytest.raises(ValueError, match="shapes"):
+        _native.left_sets(order, nodes, handles, *parts, starts, bins[:4])

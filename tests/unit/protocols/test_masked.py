@@ -77,7 +77,7 @@ def test_example_1_the_splitting_vector():
     everyone = RowGroups.root(np.arange(8, dtype=np.int32), 1)
     bins = block.level_bins(everyone, RowGroups.root(np.arange(0, dtype=np.int32), 1))
     of_18 = int(bins.bins[0][6, 0])
-    splits = block.splits_of(np.array([2 * of_18], dtype=np.int32), [])
+    splits = block.splits_of(np.array([2 * of_18], dtype=np.int32))
     np.testing.assert_array_equal(block.route(bins, everyone, splits), SPLIT)
 
 

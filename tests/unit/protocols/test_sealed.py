@@ -109,7 +109,7 @@ def test_rows_that_candidates_send_left_are_counted_as_they_are_split(seed, node
     handles = np.arange(2 * layout.slots, dtype=np.int32)
     found = _left_counts(sums[..., 1], layout)
     for node in range(nodes):
-        expected, _ = left_sums(sums, layout, np.full(len(handles), node), handles, [])
+        expected, _ = left_sums(sums, layout, np.full(len(handles), node), handles)
         assert np.array_equal(found[node], expected[:, 1])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.boost.bins import BinLayout
+from veilboost.boost.bins import BinLayout, Sets
 from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import InconsistentSplit
@@ -109,10 +109,9 @@ def test_left_sums_by_hand():
     sums = (np.arange(layout.slots)[None, :, None] * np.array([1, 100]) + np.array([[[0]], [[1000]]])).astype(np.int64)
     # Slots: numeric 0 1 2 (3 missing), one-hot 4 5, sets 6 7 8 (9 missing).
     handles = np.array([2 * 1, 2 * 1 + 1, 2 * 5, 2 * 7, 2 * 7 + 1], dtype=np.int32)
-    none = np.empty(0, dtype=np.int32)
-    some = np.array([0, 2], dtype=np.int32)
-    found, bins = left_sums(sums, layout, np.zeros(5, dtype=np.int64), handles, [none, none, none, some, some])
+    sets = Sets(np.array([0, 0, 0, 0, 2, 4], dtype=np.int32), np.array([0, 2, 0, 2], dtype=np.int32))
+    found, bins = left_sums(sums, layout, np.zeros(5, dtype=np.int64), handles, sets)
     assert found[:, 0].tolist() == [0 + 1, 0 + 1 + 3, 5, 6 + 8, 6 + 8 + 9]
     assert bins.tolist() == [2, 3, 1, 2, 3]
-    other, _ = left_sums(sums, layout, np.ones(1, dtype=np.int64), handles[:1], [none])
+    other, _ = left_sums(sums, layout, np.ones(1, dtype=np.int64), handles[:1])
     assert other.tolist() == [[2001, 2100]]

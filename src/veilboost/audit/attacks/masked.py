@@ -269,7 +269,7 @@ def true_vectors(view: View, truth: Truth, victim: PartyName, root: ReplayedRoun
     left = rows_left(np.bincount(slots, minlength=layout.slots)[None], layout).ravel()
     least = Noise.of(view.config, view.rows, 1).least_active
     handles = np.flatnonzero((left >= least) & (left < len(bins))).astype(np.int32)
-    splits = block.splits_of(handles, [])
+    splits = block.splits_of(handles)
     return np.stack([splits.left[k][bins[:, splits.feature[k]]] for k in range(len(handles))]).astype(np.bool_)
 
 

@@ -75,7 +75,7 @@ class FederBoostCipher(roles.StatisticsCipher):
         assignments: dict[PartyName, tuple[Assignments, Assignments]] = {}
         for name, request in requests.items():
             block, positions = self._blocks[name], request.position.astype(np.int64)
-            bins, splits = block.level_bins(level.fit, level.routed), block.splits_of(request.handles, [])
+            bins, splits = block.level_bins(level.fit, level.routed), block.splits_of(request.handles)
             fit, routed = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.routed))
             assignments[name] = fit, routed
         return assignments

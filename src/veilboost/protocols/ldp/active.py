@@ -107,8 +107,9 @@ class LdpSelector(roles.Selector):
     """Scores its own columns as passive parties score theirs."""
 
     def score(
-        self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+        self, current: roles.ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
     ) -> Candidates:
+        sums, totals = sums[level.open], level.totals[level.open]
         return score(sums, layout, totals, current.start.scale, self.config, self.context.threads)
 
 

@@ -99,8 +99,7 @@ class Stumps:
                 self._margin[tree] += weight[0]
                 continue
             handle = offer.best_handle[tree : tree + 1]
-            sets = offer.left_sets(np.array([tree]), handle) if block.layout.has_sets else []
-            split = block.splits_of(handle, sets)
+            split = block.splits_of(handle, offer.left_sets(np.array([tree]), handle))
             feature = int(split.feature[0])
             begin, width = int(block.layout.offsets[feature]), int(block.layout.widths[feature])
             left = split.left[0, :width] == 1

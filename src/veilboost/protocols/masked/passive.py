@@ -132,7 +132,7 @@ class LevelMasks:
                     chunk, free = [], room
                 take = min(max(free // each, 1), len(handles) - done)
                 some = handles[done : done + take]
-                splits = self._block.splits_of(some, [])
+                splits = self._block.splits_of(some)
                 chunk.append(Run(node, rows, matrix, splits, some, self._left[node, some], first))
                 done, first, free = done + take, first + take, free - take * each
         if chunk:

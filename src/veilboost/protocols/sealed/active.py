@@ -101,9 +101,10 @@ class PrivateSelector(roles.Selector):
         self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
 
     def score(
-        self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+        self, current: roles.ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
     ) -> Candidates:
         """Return the gains of all candidates. Ties are not named, because they would reveal labels."""
+        sums, totals = sums[level.open], level.totals[level.open]
         offer = candidates_from_sums(
             sums, layout, totals, current.start.scale, self._scoring, self.context.threads, keep_gains=True
         )

@@ -127,13 +127,15 @@ class SecaggFinder(SplitFinder):
         if level.depth:
             self._built = self._ask_sums(level.depth, level.build)
         self._known = self._sums.complete(level, self._built)
-        totals, scale = level.totals[level.open], self._start.scale
-        return [candidates_from_sums(self._known, self._block.layout, totals, scale, self._config, self._threads)]
+        layout, scale = self._block.layout, self._start.scale
+        return [
+            candidates_from_sums(self._known, layout, level.totals, scale, self._config, self._threads, open=level.open)
+        ]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self._config.gamma)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         position, handles, layout = choices.position, choices.handle, self._block.layout
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
@@ -144,11 +146,11 @@ class SecaggFinder(SplitFinder):
         self._unsent = self._unsent._replace(
             position=position.astype(np.int32),
             handles=handles,
-            set_starts=np.cumsum([0, *(len(each) for each in sets)]).astype(np.int32),
-            set_bins=np.concatenate([_NO_INTS, *sets]),
+            set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
+            set_bins=sets.bins,
         )
-        left: AnyArray = left_sums(self._known, layout, at, handles, sets)[0]
-        return left, _NO_BITS
+        left: AnyArray = left_sums(self._known, layout, position, handles, sets)[0]
+        return level.fit.of(position).split(left), level.routed
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = leaf_weights(level.totals[leaves], scale, self._config)

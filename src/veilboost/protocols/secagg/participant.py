@@ -10,6 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from veilboost import _native
+from veilboost.boost.bins import Sets
 from veilboost.boost.booster import sample_columns
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import objective_of
@@ -32,7 +34,6 @@ from veilboost.types import (
     Column,
     Float32Array,
     Float64Array,
-    Int32Array,
     Int64Array,
     UInt8Array,
     UInt32Array,
@@ -270,7 +271,9 @@ class SecaggParticipant(ParticipantRole):
         """Apply the result of the last level: leaves get their weights, the other nodes split."""
         nodes, block = self._groups[0].nodes, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
-        if not np.array_equal(every, np.arange(nodes)):
+        if not np.array_equal(every, np.arange(nodes)) or not (
+            increasing(message.leaves) and increasing(message.position)
+        ):
             raise MalformedMessage("each node of a level must be either a leaf or split, once")
         if len(message.weights) != len(message.leaves) or len(message.handles) != len(message.position):
             raise MalformedMessage("there is not one weight or split for each node")
@@ -301,13 +304,16 @@ def _signed(public: bytes) -> bytes:
     return b"veilboost secagg key " + public
 
 
-def _sets(message: messages.LevelResult, block: ColumnBlock) -> list[Int32Array]:
+def _sets(message: messages.LevelResult, block: ColumnBlock) -> Sets:
     starts = message.set_starts
     if len(starts) != len(message.handles) + 1 or starts[0] != 0 or starts[-1] != len(message.set_bins):
         raise MalformedMessage("there is not one set of categories for each split")
-    if (np.diff(starts) < 0).any() or (message.set_bins < 0).any() or (message.set_bins >= block.layout.widest).any():
-        raise MalformedMessage("a set contains categories that do not exist")
-    return [message.set_bins[begin:end] for begin, end in itertools.pairwise(starts.tolist())]
+    layout, sets = block.layout, Sets(starts, message.set_bins)
+    if (np.diff(starts) < 0).any() or not _native.sets_fit(
+        message.handles, layout.offsets, layout.missing, layout.kind, *sets
+    ):
+        raise MalformedMessage("a set contains categories that do not exist, or one twice")
+    return sets
 
 
 def _sorted(column: Column, rows: Int64Array) -> UInt32Array:

@@ -161,10 +161,8 @@ class ScoredLevel:
             raise MalformedMessage("a node to split has no candidate here")
         handles = self.offer.best_handle[at]
         sets = self.offer.left_sets(at, handles)
-        set_starts = np.zeros(len(sets) + 1, dtype=np.int32)
-        np.cumsum([len(each) for each in sets], out=set_starts[1:])
-        set_bins = np.concatenate(sets) if sets else np.empty(0, dtype=np.int32)
-        return replace(message, handles=handles, set_starts=set_starts, set_bins=set_bins)
+        set_starts = sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32)
+        return replace(message, handles=handles, set_starts=set_starts, set_bins=sets.bins)
 
 
 _TRIES = 20

@@ -9,14 +9,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
+from typing import TypeAlias
 
 import numpy as np
 
 from veilboost.boost import rows
-from veilboost.boost.bins import BinLayout
+from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
-from veilboost.boost.rows import Assignments, RowGroups
+from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
@@ -49,7 +50,7 @@ class VerticalActive(SplitFinder):
         self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
-        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known
+        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's nodes, if they are known
         self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
         self._split_requests: dict[PartyName, messages.SplitRequest] = {}
         self._rules = roles.RuleBook()
@@ -155,8 +156,8 @@ class VerticalActive(SplitFinder):
             asked = replace(level, open=summed, build=summed)
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
-        sums, totals = self._sums[own].complete(level, built), level.totals[level.open]
-        offers = {own: self.selector.score(current, sums, current.block.layout, totals, False)}
+        sums = self._sums[own].complete(level, built)
+        offers = {own: self.selector.score(current, level, sums, current.block.layout, False)}
         self._known = {own: sums}
         for name, found in self.cipher.read(current, asked, waiting).items():
             if isinstance(found, Candidates):
@@ -170,14 +171,14 @@ class VerticalActive(SplitFinder):
             if self.cipher.checks_totals:
                 _check_totals(name, built, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, built)
-            offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
+            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled)
         # A party that answers too late, if a protocol has a clock, has no candidates.
         return [offers.get(name) or Candidates.none(len(level.open)) for name in self.context.order]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return self.selector.select(self._current, level, offers)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         names = self.context.order
         winners = set(choices.owner.tolist())
         self._split_requests = {
@@ -193,7 +194,7 @@ class VerticalActive(SplitFinder):
             pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
         elif routed is None:
             pending = self.context.peers.send(self._split_requests)
-        mine = np.flatnonzero(choices.owner == self._owner)
+        mine = (choices.owner == self._owner).nonzero()[0]
         if len(mine):
             last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
         if len(children):
@@ -208,7 +209,7 @@ class VerticalActive(SplitFinder):
         for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
             last.assignments[names.index(name)] = assignments
             del self._split_requests[name]
-        return last.left
+        return last.children(len(names))
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
@@ -217,21 +218,19 @@ class VerticalActive(SplitFinder):
             if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
             found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
-            reported, bins = self._left_sums(level, name, request)
+            reported, bins = self._left_sums(name, request)
+            if (reported == found).all():
+                continue
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums with which its split was chosen"
                 )
 
-    def _left_sums(
-        self, level: Level, name: PartyName, request: messages.SplitRequest
-    ) -> tuple[Int64Array, Int64Array]:
+    def _left_sums(self, name: PartyName, request: messages.SplitRequest) -> tuple[Int64Array, Int64Array]:
         """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
-        layout, sets = self._current.layouts[name], list[Int32Array]()
-        nodes = _for_ties(request, level.open.searchsorted(request.position))
-        if layout.has_sets:
-            sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
+        layout, sets = self._current.layouts[name], Sets(request.set_starts, request.set_bins)
+        nodes = _for_ties(request, request.position.astype(np.int64))
         return left_sums(self._known[name], layout, nodes, request.handles, sets)
 
     def _children_ahead(
@@ -251,14 +250,16 @@ class VerticalActive(SplitFinder):
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
         unit, least, both = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, level.totals[:, 1]
-        enough = np.empty((len(choices.position), 2), dtype=np.bool_)
         # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
-        enough[:] = (self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least))[:, None]
-        unsure: list[int] = np.unique(choices.owner[~enough[:, 0]]).tolist()
-        for owner in unsure:
+        sure = self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least)
+        if sure.all():
+            return children
+        enough = sure.repeat(2).reshape(-1, 2)
+        unsure: set[int] = set(choices.owner[~sure].tolist())
+        for owner in sorted(unsure):
             name = self.context.order[owner]
             request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
-            left = self._left_sums(level, name, request)[0][:, 1]
+            left = self._left_sums(name, request)[0][:, 1]
             right = _for_ties(request, both[request.position]) - left
             above: BoolArray = np.stack((left, right), axis=1) * unit >= least
             above = np.logical_or.reduceat(above, request.starts[:-1])
@@ -291,9 +292,7 @@ class VerticalActive(SplitFinder):
             last |= following
         return split, last
 
-    def _receive(
-        self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
-    ) -> tuple[Assignments, Assignments]:
+    def _receive(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> Known:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
         fit, routed = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
         while True:
@@ -302,18 +301,18 @@ class VerticalActive(SplitFinder):
             except MalformedMessage:
                 raise MalformedMessage(f"{name} sent left/right assignments for another number of rows") from None
             if fit.complete and routed.complete:
-                return fit.whole(), routed.whole()
+                return fit, routed
             answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
         first = self._current.start.number * self.context.trees_per_round
-        return (first + level.fit.group[positions]).astype(np.int32)
+        return (first + level.fit.group[positions]).astype(np.int32, copy=False)
 
     def _split_own(
         self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
     ) -> tuple[Assignments, Assignments]:
         block, positions, handles = self._current.block, choices.position[mine], choices.handle[mine]
-        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else []
+        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else NO_SETS
         splits = block.splits_of(handles, sets)
         keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
         self._rules.note(keys, block.rules_of(splits, self._bins, positions), self._current.columns)
@@ -325,15 +324,18 @@ class VerticalActive(SplitFinder):
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
         at = (choices.owner == owner).nonzero()[0]
         positions, handles = choices.position[at], choices.handle[at]
-        nodes = level.open.searchsorted(positions)
-        starts = np.arange(len(at) + 1, dtype=np.int32)
+        starts, has_sets = (
+            np.arange(len(at) + 1, dtype=np.int32),
+            self._current.layouts[self.context.order[owner]].has_sets,
+        )
+        nodes = level.open.searchsorted(positions) if offer.shuffled or has_sets else positions
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
             tied = [
                 offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)
             ]
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
-        sets = offer.left_sets(nodes, handles) if self._current.layouts[self.context.order[owner]].has_sets else []
+        sets = offer.left_sets(nodes, handles) if has_sets else NO_SETS
         return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
@@ -341,9 +343,13 @@ class VerticalActive(SplitFinder):
             position=positions.astype(np.int32),
             starts=starts,
             handles=handles,
-            set_starts=_starts(sets) if sets else np.zeros(len(handles) + 1, dtype=np.int32),
-            set_bins=np.concatenate(sets) if sets else _NO_INTS,
+            set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
+            set_bins=sets.bins,
         )
+
+
+# Assignments of the rows of one owner's nodes: those that are summed, and those that are only routed.
+Known: TypeAlias = tuple[Assignments | ReceivedAssignments, Assignments | ReceivedAssignments]
 
 
 @dataclass(frozen=True)
@@ -360,18 +366,31 @@ class LastSplit:
     def __init__(self, choices: Choices, fit: RowGroups, routed: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, routed
-        self.assignments: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
+        self.assignments: dict[int, Known] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The rows of this owner's nodes: those that are summed, and those that are only routed."""
         own = (self.choices.owner == owner).nonzero()[0]
         return self._groups[0].of(own), self._groups[1].of(own)
 
+    def children(self, owners: int) -> tuple[RowGroups, RowGroups]:
+        """The rows of the nodes' children, when all owners have sent their assignments."""
+        fit, routed = (
+            groups.split_by(
+                self.choices.owner,
+                [self.assignments[owner][kind] if owner in self.assignments else _NO_BITS for owner in range(owners)],
+            )
+            for kind, groups in enumerate(self._groups)
+        )
+        return fit, routed
+
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
         """The assignments of all rows, when all owners have sent theirs: summed rows, and rows that are only routed."""
         fit, routed = (
-            groups.merged([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
+            groups.merged(
+                [(self.choices.owner == owner, _whole(each[kind])) for owner, each in self.assignments.items()]
+            )
             for kind, groups in enumerate(self._groups)
         )
         return fit, routed
@@ -386,7 +405,7 @@ class LastSplit:
         if owner not in self.assignments:
             return _NO_BITS, _NO_BITS
         fit, routed = (
-            next(groups.packed_pieces(known))
+            next(groups.packed_pieces(_whole(known)))
             for groups, known in zip(self.rows_of(owner), self.assignments[owner], strict=True)
         )
         return fit, routed
@@ -399,6 +418,10 @@ class LastSplit:
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, routed, fillvalue=_NO_BITS)
+
+
+def _whole(part: Assignments | ReceivedAssignments) -> Assignments:
+    return part.whole() if isinstance(part, ReceivedAssignments) else part
 
 
 def _for_ties(request: messages.SplitRequest, values: Int64Array) -> Int64Array:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.bins import BinLayout
+from veilboost import _native
+from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import NO_ROWS, RowGroups
@@ -219,7 +220,7 @@ class VerticalPassive:
             if not len(build):
                 return Done()
             message = replace(message, build=build.astype(np.int32))
-        if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
+        elif (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         entered = self._round = state.at_level(message.depth, fit, routed)
         try:
@@ -241,18 +242,18 @@ class VerticalPassive:
             raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
         tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if message.tree.tolist() != tree.tolist() or any(key in self._rules or key[1] < 0 for key in keys):
+        if message.tree.tolist() != tree.tolist() or self._rules.has_any(keys) or min(message.node.tolist()) < 0:
             raise MalformedMessage("a split names a node of another tree, or one that is already split")
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if not increasing(message.starts) or not within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that does not exist")
-        message = replace(message, handles=state.shuffle.own_handles(message.handles))
+        if not state.shuffle.identity:
+            message = replace(message, handles=state.shuffle.own_handles(message.handles))
         # Among tied handles the owner takes its lowest column, then the lowest threshold.
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
-        left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
-        splits = state.block.splits_of(handles, left_sets)
+        splits = state.block.splits_of(handles, _sets_of(message, handles, layout) if layout.has_sets else NO_SETS)
         self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
         return messages.SplitAnswer(*state.split(position, splits))
 
@@ -281,17 +282,18 @@ def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
         raise MalformedMessage("a list of lists is inconsistent")
 
 
-def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLayout) -> list[Int32Array]:
+def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLayout) -> Sets:
     """The bins that go left by the chosen handle of each node."""
-    features, _, _ = layout.locate(handles)
-    most = (layout.widths[features] - layout.missing[features]).tolist()
-    sets: list[Int32Array] = []
-    for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
-        at = low + int(message.handles[low:high].argmin())
-        members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
-        if not within(members, 0, most[k]) or len(set(members.tolist())) != len(members):
-            raise MalformedMessage("a split names categories that do not exist, or one twice")
-        sets.append(members)
+    sets = Sets(message.set_starts, message.set_bins)
+    if len(message.handles) > len(handles):  # handles tie
+        chosen: list[Int32Array] = []
+        for low, high in itertools.pairwise(message.starts.tolist()):
+            at = low + int(message.handles[low:high].argmin())
+            chosen.append(sets.bins[sets.starts[at] : sets.starts[at + 1]])
+        starts = np.cumsum([0, *(len(members) for members in chosen)], dtype=np.int32)
+        sets = Sets(starts, np.concatenate(chosen))
+    if not _native.sets_fit(handles, layout.offsets, layout.missing, layout.kind, *sets):
+        raise MalformedMessage("a split names categories that do not exist, or one twice")
     return sets
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from veilboost.boost.bins import BinLayout
@@ -154,13 +154,13 @@ class Selector:
         self.context, self.config = context, context.config
 
     def score(
-        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+        self, current: ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
     ) -> Candidates:
-        """Return candidates from the sums of the open nodes (nodes, slots, 2) and their totals (nodes, 2)."""
-        found = candidates_from_sums(
-            sums, layout, totals, current.start.scale, self.config, self.context.threads, keep_gains=shuffled
-        )
-        return replace(found, shuffled=True) if shuffled else found
+        """Return candidates of the level's open nodes from the sums of its nodes (nodes, slots, 2)."""
+        scale, threads = current.start.scale, self.context.threads
+        found = candidates_from_sums(sums, layout, level.totals, scale, self.config, threads, shuffled, level.open)
+        found.shuffled = shuffled
+        return found
 
     def select(self, current: ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self.config.gamma)
@@ -249,13 +249,15 @@ class RuleBook:
     def __init__(self) -> None:
         self._rules: dict[tuple[int, int], Rule] = {}
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._rules
+    def has_any(self, keys: Iterable[tuple[int, int]]) -> bool:
+        """Whether one of these nodes is already split."""
+        return not self._rules.keys().isdisjoint(keys)
 
     def note(self, keys: Iterable[tuple[int, int]], rules: Iterable[Rule], columns: Int32Array | None) -> None:
         """Store these rules; `columns` lists the sampled columns of the tree, None for all."""
-        for key, rule in zip(keys, rules, strict=True):
-            self._rules[key] = in_all_columns(rule, columns)
+        if columns is not None:
+            rules = (in_all_columns(rule, columns) for rule in rules)
+        self._rules.update(zip(keys, rules, strict=True))
 
     def restore(self, records: SplitRecords) -> None:
         self._rules = records.rules()

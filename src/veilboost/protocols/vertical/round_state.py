@@ -11,9 +11,9 @@ from operator import lt
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
-from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
@@ -45,6 +45,7 @@ class RoundState:
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
         # No node of the level is split yet, and no assignments were received.
+        self.split_here = False  # one request splits all nodes that this party splits
         self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
         self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
@@ -56,16 +57,11 @@ class RoundState:
         entered.depth, entered.summed, entered.bins = depth, True, self.block.level_bins(fit, routed)
         return entered
 
-    @property
-    def split_here(self) -> bool:
-        """Whether nodes of this level were already split here; one request splits all of them."""
-        return bool(np.count_nonzero(self._own))
-
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here, and return the first piece of their assignments to send."""
         groups = self.fit.of(position), self.routed.of(position)
         fit, routed = (self.block.route(self.bins, each, splits) for each in groups)
-        self._own[position] = True
+        self.split_here, self._own[position] = True, True
         self._own_left = fit, routed
         self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(routed), fillvalue=_NO_BITS)
         return next(self.unsent)
@@ -114,8 +110,9 @@ class IncomingSplit:
         return IncomingSplit(self.split, self.own, self.groups, received)
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
+        own = self.own.astype(np.int32)
         fit, routed = (
-            groups.split(groups.merged([(self.own, known), (~self.own, received.whole())]))
+            groups.split_by(own, [received, known])
             for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
         return fit, routed
@@ -126,13 +123,8 @@ def summed_ahead(children: RowGroups, message: StatisticsRequest, config: Traini
 
     A node needs two rows to split, and `min_node_rows` rows, like its sibling, to be summed.
     """
-    may_split = np.zeros(children.nodes, dtype=np.bool_)
-    may_split[message.build] = True
-    may_split &= (children.counts >= 2) & (rows_with_sibling(children, message.depth) >= config.min_node_rows)
-    if not message.smaller:
-        return may_split.nonzero()[0]
-    smaller = np.arange(0, children.nodes, 2) + (children.counts[1::2] < children.counts[0::2])  # as in `grower`
-    return smaller[may_split[smaller] | may_split[smaller ^ 1]]
+    nodes = np.empty(children.nodes, dtype=np.int64)
+    return nodes[: _native.nodes_ahead(children.counts, message.build, config.min_node_rows, message.smaller, nodes)]
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
@@ -200,6 +192,4 @@ class ColumnShuffle:
 
     def own_handles(self, handles: Int32Array) -> Int32Array:
         """Translate handles in the order sent into the owner's numbering."""
-        if self.identity:
-            return handles
         return (2 * self.slots[handles >> 1] + (handles & 1)).astype(np.int32)
