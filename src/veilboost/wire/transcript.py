@@ -241,7 +241,8 @@ class Network:
         return self.latency * turns(entries) + 8 * sum(entry.size for entry in entries) / self.bandwidth
 
     def __str__(self) -> str:
-        return f"a line of {2e3 * self.latency:.3g} ms and {self.bandwidth / 1e6:.4g} Mbit/s"
+        rate = self.bandwidth / 1e6
+        return f"a line of {2e3 * self.latency:.3g} ms and {f'{rate:,.0f}' if rate >= 10 else f'{rate:.2g}'} Mbit/s"
 
 
 LINES = {

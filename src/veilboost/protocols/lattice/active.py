@@ -82,7 +82,7 @@ class LatticeCipher(roles.StatisticsCipher):
 
     @property
     def chosen(self) -> str:
-        return "" if self._choice is None else str(self._choice)
+        return "" if self._choice is None or self._name != "auto" else str(self._choice)
 
     def shown(self, start: Round) -> Round:
         content = hashlib.blake2b(digest_size=32)

@@ -167,6 +167,7 @@ SPEC = spec.ProtocolSpec(
         "passive": passive_by(partial(LatticePassiveCipher, layout_of=layout_of, streams=True)),
     },
     options=LatticeOptions,
+    by_line=lambda config: layout_of(config) == "auto",
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     cost=COST,

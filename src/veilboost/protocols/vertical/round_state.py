@@ -132,6 +132,7 @@ def summed_ahead(children: RowGroups, message: StatisticsRequest, config: Traini
     if not message.smaller:
         return may_split.nonzero()[0]
     smaller = np.arange(0, children.nodes, 2) + (children.counts[1::2] < children.counts[0::2])  # as in `grower`
+    smaller = np.where(children.counts[smaller] < message.smaller, smaller ^ 1, smaller)
     return smaller[may_split[smaller] | may_split[smaller ^ 1]]
 
 
