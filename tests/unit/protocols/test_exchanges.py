@@ -22,6 +22,7 @@ from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.smm2.active import Smm2Cipher
+from veilboost.protocols.smm2.passive import Smm2PassiveCipher
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.protocols.vertical.round_state import summed_ahead
 from veilboost.testing.contract import VERTICAL_CASES, vertical_problem
@@ -112,6 +113,25 @@ def test_a_party_that_asks_back_takes_two_exchanges_a_level(protocol, monkeypatc
     assert sha(together) == sha(alone)
     assert together.rounds <= 2 + config.n_estimators * (2 * config.max_depth + 1)
     assert alone.rounds >= together.rounds + config.n_estimators * (config.max_depth - 2)
+
+
+def test_no_mask_is_asked_for_a_single_row(monkeypatch):
+    """Its gradient would be sent unmasked; its sibling is summed instead, also in a request ahead."""
+    fewest, ahead_of = [], []
+    answer = Smm2PassiveCipher.answer
+
+    def counted(self, message, state, build):
+        fewest.append(int(build.counts.min()))
+        ahead_of.append(message.ahead and int(state.fit.counts.min()) == 1)
+        return answer(self, message, state, build)
+
+    monkeypatch.setattr(Smm2PassiveCipher, "answer", counted)
+    columns = make_columns(11, rows=60, numeric=4)
+    tables = split_among(columns, make_labels(11, columns, "regression"), 2)
+    config = TrainingConfig(objective="regression", n_estimators=3, max_depth=5, max_bin=64, categories="onehot")
+    train(tables, config, "smm2")
+    assert any(ahead_of), "a level that was asked ahead has a node of one row"
+    assert min(fewest) >= 2
 
 
 def _problem(case, protocol):

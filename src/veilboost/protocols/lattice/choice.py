@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -276,7 +276,7 @@ def node_rows(nodes: int, rows: float) -> Int64Array:
     return np.full(nodes, max(1, round(rows / nodes)), dtype=np.int64)
 
 
-@cache
+@lru_cache(256)
 def choose(layout: str, job: JobSizes, network: Network) -> Choice:
     """What a job uses: for "auto" whatever takes least time, with what is sent once."""
     sizes, keys = job.mask_sizes(), job.slots > 0
