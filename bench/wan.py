@@ -99,11 +99,9 @@ n_estimators = {trees}
         return figures, layout
 
     def per_tree(self, label: str, protocol: str, line: str, trees: int) -> dict[str, float]:
-        """Figures of a tree. A job chooses for the line that it measures: two jobs with other layouts do not compare."""
-        (few, before), (many, after) = (
-            self.train(f"{label}-{name}", protocol, line, count)
-            for name, count in (("few", FEW), ("many", FEW + trees))
-        )
+        """Figures of a tree. A job chooses for the line that it measures: jobs with other layouts do not compare."""
+        few, before = self.train(f"{label}-few", protocol, line, FEW)
+        many, after = self.train(f"{label}-many", protocol, line, FEW + trees)
         if before.partition(": ")[2] != after.partition(": ")[2]:
             note(f"{label}: the jobs encrypt differently, so their difference is not a tree: {before}; {after}")
         elif after:

@@ -20,7 +20,6 @@ PEAK = """
 import sys
 from veilboost.plan.calibrate import measure
 from papers.measure import peak_rss_mb
-from veilboost.plan.predict import cost_of
 from veilboost.protocols.cost import PlannedJob
 rows, columns, people = map(int, sys.argv[2:])
 measure(sys.argv[1], PlannedJob(rows, (columns,) if people else (2, columns), 2, 2, 16, people))
