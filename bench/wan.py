@@ -4,10 +4,10 @@
                         [--plot FILE.svg] [--markdown PAGE] [--json]
 
 Two parties as processes over mutual TLS, one thread each, on default_credit (24,000 rows, 23 columns; the active party
-has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. A figure is the
-difference of a job of 16 + TREES trees and one of 16, divided by TREES: keys, bins and the start of processes
-cancel; `MB once` is what the longer job sends beside its trees. Bytes are those of the messages. An exchange is a
-request, or several at once, and its answers.
+has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. Seconds are the
+difference of a job of 16 + TREES trees and one of 16, divided by TREES: keys, bins and the start of processes cancel.
+Exchanges and bytes of messages are those of the longer job from its first round on, per tree; `MB once` is what it
+sends before. An exchange is a request, or several at once, and its answers.
 `--against` builds another commit and measures both in turn, so that other load on the machine affects both.
 """
 
@@ -86,7 +86,9 @@ n_estimators = {trees}
         run = self.folder / "runs-bank" / name
         layout = json.loads((run / "status.json").read_text()).get("layout", "")
         lines = (run / "transcript" / "transcript.jsonl").read_text().splitlines()
-        entries = [json.loads(entry) for entry in lines]
+        every = [json.loads(entry) for entry in lines]
+        first = next(at for at, entry in enumerate(every) if entry["message"].endswith("Round"))
+        entries = every[first:]
         sent = [entry["direction"] == "sent" for entry in entries]
         size = np.array([entry["size"] for entry in entries])
         figures = {
@@ -95,6 +97,7 @@ n_estimators = {trees}
             "mb_sent": float(size[np.array(sent)].sum()) / 1e6,
             "mb_received": float(size[~np.array(sent)].sum()) / 1e6,
             "cpu_seconds": used.ru_utime + used.ru_stime + process_seconds(self.daemon.pid) - before,
+            "mb_once": sum(entry["size"] for entry in every[:first]) / 1e6,
         }
         return figures, layout
 
@@ -106,9 +109,9 @@ n_estimators = {trees}
             note(f"{label}: the jobs encrypt differently, so their difference is not a tree: {before}; {after}")
         elif after:
             note(f"{label}: {after}")
-        each = {figure: (many[figure] - few[figure]) / trees for figure in FIGURES}
-        sent = [found["mb_sent"] + found["mb_received"] for found in (many, each)]
-        return each | {"mb_once": sent[0] - (FEW + trees) * sent[1]}
+        each = {figure: (many[figure] - few[figure]) / trees for figure in ("seconds", "cpu_seconds")}
+        counted = {figure: many[figure] / (FEW + trees) for figure in ("exchanges", "mb_sent", "mb_received")}
+        return {**each, **counted, "mb_once": many["mb_once"]}
 
 
 @contextmanager
