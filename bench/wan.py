@@ -4,10 +4,10 @@
                         [--plot FILE.svg] [--markdown PAGE] [--json]
 
 Two parties as processes over mutual TLS, one thread each, on default_credit (24,000 rows, 23 columns; the active party
-has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. A figure is the
-difference of a job of 8 + TREES trees and one of 8 trees, divided by TREES: keys, bins and the start of processes
-cancel; `MB once` is what the longer job sends beside its trees. Bytes are those of the messages. An exchange is a
-request, or several at once, and its answers.
+has 11), depth 6, 32 bins. The active party's connection goes through the proxy of `line.py`. Seconds are the
+difference of a job of 16 + TREES trees and one of 16, divided by TREES: keys, bins and the start of processes cancel.
+Exchanges and bytes of messages are those of the longer job from its first round on, per tree; `MB once` is what it
+sends before. An exchange is a request, or several at once, and its answers.
 `--against` builds another commit and measures both in turn, so that other load on the machine affects both.
 """
 
@@ -43,7 +43,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {"sealed": {"eps": 10.0}, "masked": {
 VERTICAL = ("plain", "masked", "ldp", "federboost", "smm1", "smm2", "elxgb", "paillier", "lattice", "sealed")
 FIGURES = ("seconds", "exchanges", "mb_sent", "mb_received", "cpu_seconds")
 SHOWN = (*FIGURES, "mb_once")
-FEW = 8  # trees of the shorter job; a layout may depend on whether what is sent once pays
+FEW = 16  # trees of the shorter job: enough for what is sent once to pay, so that the longer one has the same layout
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Parties:
     daemon: subprocess.Popen[str]
     port: int
 
-    def train(self, name: str, protocol: str, line: str, trees: int) -> dict[str, float]:
-        """The figures of one whole job."""
+    def train(self, name: str, protocol: str, line: str, trees: int) -> tuple[dict[str, float], str]:
+        """The figures of one whole job, and how it encrypted."""
         training = "\n".join(f"{key} = {json.dumps(value)}" for key, value in TRAINING.items())
         options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in OPTIONS.get(protocol, {}).items())
         with line_to(self.port, line) as port:
@@ -83,24 +83,35 @@ n_estimators = {trees}
             seconds = time.perf_counter() - began
         if driver.returncode:
             sys.exit(f"{protocol} over {line} failed:\n{(self.folder / 'driver.log').read_text()}")
-        lines = (self.folder / "runs-bank" / name / "transcript" / "transcript.jsonl").read_text().splitlines()
-        entries = [json.loads(entry) for entry in lines]
+        run = self.folder / "runs-bank" / name
+        layout = json.loads((run / "status.json").read_text()).get("layout", "")
+        lines = (run / "transcript" / "transcript.jsonl").read_text().splitlines()
+        every = [json.loads(entry) for entry in lines]
+        first = next(at for at, entry in enumerate(every) if entry["message"].endswith("Round"))
+        entries = every[first:]
         sent = [entry["direction"] == "sent" for entry in entries]
         size = np.array([entry["size"] for entry in entries])
-        return {
+        figures = {
             "seconds": seconds,
             "exchanges": float(sum(now and (at == 0 or not sent[at - 1]) for at, now in enumerate(sent))),
             "mb_sent": float(size[np.array(sent)].sum()) / 1e6,
             "mb_received": float(size[~np.array(sent)].sum()) / 1e6,
             "cpu_seconds": used.ru_utime + used.ru_stime + process_seconds(self.daemon.pid) - before,
+            "mb_once": sum(entry["size"] for entry in every[:first]) / 1e6,
         }
+        return figures, layout
 
     def per_tree(self, label: str, protocol: str, line: str, trees: int) -> dict[str, float]:
-        few = self.train(f"{label}-few", protocol, line, FEW)
-        many = self.train(f"{label}-many", protocol, line, FEW + trees)
-        each = {figure: (many[figure] - few[figure]) / trees for figure in FIGURES}
-        sent = [found["mb_sent"] + found["mb_received"] for found in (many, each)]
-        return each | {"mb_once": sent[0] - (FEW + trees) * sent[1]}
+        """Figures of a tree. A job chooses for the line that it measures: jobs with other layouts do not compare."""
+        few, before = self.train(f"{label}-few", protocol, line, FEW)
+        many, after = self.train(f"{label}-many", protocol, line, FEW + trees)
+        if before.partition(": ")[2] != after.partition(": ")[2]:
+            note(f"{label}: the jobs encrypt differently, so their difference is not a tree: {before}; {after}")
+        elif after:
+            note(f"{label}: {after}")
+        each = {figure: (many[figure] - few[figure]) / trees for figure in ("seconds", "cpu_seconds")}
+        counted = {figure: many[figure] / (FEW + trees) for figure in ("exchanges", "mb_sent", "mb_received")}
+        return {**each, **counted, "mb_once": many["mb_once"]}
 
 
 @contextmanager

@@ -80,9 +80,10 @@ std::tuple<std::size_t, std::size_t, std::size_t> plan_level(In1<std::int64_t> c
 }
 
 // The nodes to sum of a request that was sent before the children's rows were known: `build` are those that it names.
-// Fills in `nodes` and returns how many there are.
-std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::int64_t min_node_rows, bool smaller_only,
-                        Out1<std::int64_t> nodes) {
+// With `least_summed` above 0, of two siblings the smaller one, if it has that many rows, stands for both. Fills in
+// `nodes` and returns how many there are.
+std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::int64_t min_node_rows,
+                        std::int64_t least_summed, Out1<std::int64_t> nodes) {
   const std::size_t count = counts.shape(0);
   if (count % 2 != 0 || nodes.shape(0) != count) throw std::invalid_argument("nodes_ahead: shapes do not fit together");
   std::vector<char> may_split(count, 0);
@@ -97,8 +98,9 @@ std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::
     bool wanted[2];
     for (std::size_t child = 0; child < 2; ++child)
       wanted[child] = enough && may_split[2 * pair + child] && counts.data()[2 * pair + child] >= 2;
-    if (smaller_only && (wanted[0] || wanted[1])) nodes.data()[found++] = static_cast<std::int64_t>(smaller);
-    for (std::size_t child = 0; child < 2 && !smaller_only; ++child)
+    const std::size_t summed = counts.data()[smaller] < least_summed ? smaller ^ 1 : smaller;
+    if (least_summed > 0 && (wanted[0] || wanted[1])) nodes.data()[found++] = static_cast<std::int64_t>(summed);
+    for (std::size_t child = 0; child < 2 && least_summed == 0; ++child)
       if (wanted[child]) nodes.data()[found++] = static_cast<std::int64_t>(2 * pair + child);
   }
   return found;

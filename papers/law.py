@@ -18,7 +18,7 @@ from veilboost.errors import UnexpectedMessage
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
 from veilboost.protocols.masked.parameters import Noise, layout_bound, left_of, rows_left
-from veilboost.protocols.masked.passive import checked_totals, noisy_gains
+from veilboost.protocols.masked.passive import noisy_gains
 from veilboost.protocols.masked.spec import SPEC
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
@@ -96,9 +96,9 @@ class LawPassiveCipher(PassiveCipher):
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> BestGains:
         block, bins, layout, noise = state.block, state.bins, state.block.layout, self._noise
-        totals = checked_totals(message, build)
         sums = block.histogram(bins, self._clear.gradients, build)
         units = (self._clear.g_unit, self._clear.h_unit)
+        totals = build.totals(self._clear.gradients) * np.array(units)
         g, h = (left_of(sums[:, :, kind], layout).reshape(build.nodes, -1) * units[kind] for kind in (0, 1))
         rows = rows_left(block.histogram(bins, self._ones, build)[:, :, 0], layout).reshape(build.nodes, -1)
         self._best = dict.fromkeys(message.build.tolist(), 0)

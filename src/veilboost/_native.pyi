@@ -105,7 +105,7 @@ def plan_level(
     plan: NDArray[int64],
 ) -> tuple[int, int, int]: ...
 def nodes_ahead(
-    counts: NDArray[int64], build: NDArray[int32], min_node_rows: int, smaller_only: bool, nodes: NDArray[int64]
+    counts: NDArray[int64], build: NDArray[int32], min_node_rows: int, least_summed: int, nodes: NDArray[int64]
 ) -> int: ...
 def best_offers(
     gains: Sequence[NDArray[float64]],

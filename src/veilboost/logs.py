@@ -36,6 +36,7 @@ EVENTS: Mapping[str, str] = {
     "job_accepted": "this party takes part in a job",
     "job_refused": "this party refused a job, prediction or service, with the code and the full reason",
     "job_begun": "all parties have accepted; an earlier attempt is removed",
+    "layout_chosen": "how the driver encrypts, and the line for which it chose that: round trip and throughput",
     "job_resumed": "an interrupted job continues",
     "job_finished": "the job is complete, and the share of this party is stored",
     "job_cancelled": "the driver stopped the job; it can be resumed",

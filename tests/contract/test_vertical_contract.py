@@ -23,8 +23,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lattice": {"unsent": {"LatticeMore", *EXPANSION}, "options": {"layout": "root"}, "exchanges_once": 1},
     "sealed": {"unsent": EXPANSION, "options": {"layout": "root"}, "exchanges_once": 1},
     # Where the passive side asks back before it can score, a level takes one exchange more.
-    "smm2": {"exchanges": 3},
-    "masked": {"exchanges": 3},
+    "smm2": {"exchanges": 3, "exchanges_of_two": 2},
+    "masked": {"exchanges": 3, "exchanges_of_two": 2},
 }
 
 for name, spec in protocols_of("vertical").items():

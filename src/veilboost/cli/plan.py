@@ -50,7 +50,8 @@ def plan(
         ),
     ] = None,
     network: Annotated[
-        str | None, typer.Option(metavar="LINE", help="Bandwidth and latency between the parties, e.g. 1gbit,20ms.")
+        str | None,
+        typer.Option(metavar="LINE", help="Bandwidth and latency, e.g. 1gbit,20ms, or lan, metro, wan or far."),
     ] = None,
     calibrate: Annotated[
         bool,

@@ -122,6 +122,8 @@ def _print(done: Trained) -> None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
     if done.ids is not None:
         console.print(f"ids were {escape(done.ids)}")
+    if done.layout is not None:
+        console.print(escape(done.layout), soft_wrap=True)
     if done.traffic is None:
         console.print('bytes were not counted: the job has record = "none"')
     else:

@@ -76,6 +76,8 @@ class Trained:
         Whether this call resumed an interrupted run.
     ids : str or None
         Whether ids were hashed in advance; None if the alignment does not hash ids.
+    layout : str or None
+        How the protocol encrypted, and the measured line for which it chose that; None if there was no choice.
     dropped : dict of str to str
         Participants that dropped out, with the reason.
     reports : dict of str to dict
@@ -98,6 +100,7 @@ class Trained:
     traffic: dict[PartyName, dict[str, int]] | None
     resumed: bool
     ids: str | None
+    layout: str | None
     dropped: dict[PartyName, str]
     reports: dict[PartyName, dict[str, Any]]
     auditable: bool
@@ -210,6 +213,7 @@ class Federation:
             traffic=self._traffic(),
             resumed=resume,
             ids=run.status.get("ids"),
+            layout=run.status.get("layout"),
             dropped=dict(outcome.dropped),
             reports={name: dict(report) for name, report in outcome.reports.items()},
             auditable=self.job.record == "payload",

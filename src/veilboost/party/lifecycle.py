@@ -46,6 +46,7 @@ def about(run: RunFolder, settings: PartySettings) -> dict[str, Any]:
         "rounds": run.rounds if status.get("role") == "active" else None,
         "rows": status.get("rows"),
         "ids": status.get("ids"),
+        "layout": status.get("layout"),
         "error": status.get("error"),
         "since": _date(status.get("since")),
         "updated": _date(updated),
@@ -63,8 +64,9 @@ def about_all(settings: PartySettings) -> list[dict[str, Any]]:
         try:
             return about(run, settings)
         except (DamagedState, NewerFormat) as error:
-            unknown = ("party", "role", "active", "rounds", "rows", "ids", "since", "updated", "until", "cancelling")
+            unknown = ("party", "role", "active", "rounds", "rows", "ids", "layout", "since", "updated", "until")
             damaged = {"job": run.path.name, "state": DAMAGED, "error": str(error), **dict.fromkeys(unknown)}
+            damaged["cancelling"] = None
             return {**damaged, "folder": str(run.path), "files": []}
 
     return [told(run) for run in list_runs(settings.runs)]

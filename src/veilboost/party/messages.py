@@ -109,6 +109,17 @@ class EndAlignment(Message):
     rows: int
 
 
+PROBE_BYTES = 1 << 20  # the most of a probe
+
+
+@dataclass(frozen=True)
+class Probe(Message):
+    """Driving party to every other, and back: random bytes, to measure the line between them. They mean nothing."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    padding: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+
+
 @dataclass(frozen=True)
 class Checkpoint(Message):
     """Driving party to every other: the first `trees` trees are finished; store your share of them."""
@@ -216,6 +227,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     BeginAlignment,
     NextBatch,
     EndAlignment,
+    Probe,
     Checkpoint,
     CheckpointStored,
     Finish,

@@ -70,6 +70,10 @@ class Keeper(Protocol):
         """
         ...
 
+    def chose(self, what: str) -> None:
+        """Record what the protocol chose by itself, for the operator."""
+        ...
+
     def keep(self, progress: Progress, records: SplitRecords) -> None: ...
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """Reconnect the peer whose loss `error` reports; `begin` starts the job again at peers that lost it."""
@@ -123,6 +127,7 @@ def train_active(
             objective.bounded,
             ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
             None if keeper is None else keeper.store,
+            None if keeper is None else keeper.chose,
         )
     )
     features = side.begin_training(held_out, bin_weights)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost import __version__
+from veilboost import __version__, logs
 from veilboost.align.api import HelperContext, alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.crypto.csprng import Csprng, JobRandomness
@@ -47,8 +47,10 @@ from veilboost.party.coordinator import Coordinator, Watch, without_addresses
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
 from veilboost.party.lifecycle import refuse_ended
+from veilboost.party.line import measured_line
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
+    PROBE_BYTES,
     Accepted,
     BeginAlignment,
     Checked,
@@ -57,6 +59,7 @@ from veilboost.party.messages import (
     EndAlignment,
     Finish,
     NextBatch,
+    Probe,
     Propose,
 )
 from veilboost.party.policy import TrainRequest
@@ -71,6 +74,9 @@ from veilboost.types import BoolArray, Column, PartyName
 from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Network
+
+_LOG = logs.EventLogger(__name__)
 
 
 def who_answers(job: Job) -> tuple[PartyName, ...]:
@@ -177,6 +183,8 @@ class VerticalCoordinator(Coordinator):
         run.note(state="training", rows=table.rows)
         self.watch.total(self.spec.completed(self.job.training, table.rows).n_estimators)
         self.watch.stage("training")
+        if self.spec.by_line(self.job.training):
+            trainers.network = _line(run, trainers)
         randomness = self._booking.randomness
         if (self.settings.runs / PREPARED).is_dir():
             randomness = prepared_randomness(self.settings, self.job, randomness)
@@ -251,6 +259,14 @@ def _differ(driver: PartyName, trees: int, accepted: Mapping[PartyName, Accepted
     )
 
 
+def _line(run: RunFolder, peers: Peers) -> Network:
+    """The line that the job adapts to. A resumed job keeps it: another choice would be another release."""
+    kept = run.status.get("line")
+    network = measured_line(peers) if kept is None else Network(**kept)
+    run.note(line=asdict(network))
+    return network
+
+
 class _Keeper:
     """Checkpoints at all parties after every tree, and reconnection of restarted parties."""
 
@@ -274,6 +290,10 @@ class _Keeper:
 
     def store(self, trees: int) -> None:
         self._stored = self._peers.send(dict.fromkeys(self._peers.names, Checkpoint(trees)))
+
+    def chose(self, what: str) -> None:
+        self._run.note(layout=what)
+        _LOG.info("layout_chosen", what)
 
     def keep(self, progress: Progress, records: SplitRecords) -> None:
         job, trees = self._job, len(progress.trees)
@@ -353,6 +373,8 @@ class VerticalSession(TrainingSession):
             return self._next_batch(message)
         if isinstance(message, EndAlignment):
             return self._end_alignment(peer, message)
+        if isinstance(message, Probe):
+            return self._probed(message)
         if isinstance(message, Checkpoint):
             return self._checkpoint(message)
         if isinstance(message, ResumeTraining):
@@ -483,6 +505,11 @@ class VerticalSession(TrainingSession):
         )
         self._table = None
         run.note(state="training")
+
+    def _probed(self, message: Probe) -> Probe:
+        if self._training is None or len(message.padding) > PROBE_BYTES:
+            raise UnexpectedMessage("a probe of the line is too long, or came before training")
+        return message
 
     def _checkpoint(self, message: Checkpoint) -> CheckpointStored:
         if self._training is None or self._run is None or message.trees != self._training.side.trees:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -31,11 +32,11 @@ from veilboost.protocols.validation import settle
 from veilboost.types import Column, Float64Array, PartyName
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
 from veilboost.wire.message import Catalogue, Message
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import LINES, Network, Transcript
 
 FILE = "plan.json"
 DRIVER = "active"
-_FORMAT = "veilboost-plan 4"
+_FORMAT = "veilboost-plan 5"
 # All jobs are run several times, and the fastest run of each counts: the rest is noise. In each turn, only jobs that
 # take fewer seconds than this are repeated.
 _TURNS = (float("inf"), 3.0, *3 * (0.5,), *8 * (0.1,))
@@ -117,11 +118,15 @@ def _jobs(protocol: str) -> Iterator[PlannedJob]:
             yield PlannedJob(scale * rows, (columns,), trees, depth, bins, participants)
         return
     scale = cost.scale or _scale(protocol, PlannedJob(_FEW_ROWS, (4, 4), 1, 3, 16))
-    for rows, own, other, depth, bins, trees in (
-        (1, 4, 4, 3, 16, 1), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 1), (3, 2, 9, 4, 32, 2),
-        (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, *cost.far),
+    # Protocols that adapt to the line use all of their ways.
+    for (rows, own, other, depth, bins, trees), line in zip(
+        (
+            (1, 4, 4, 3, 16, 1), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 1), (3, 2, 9, 4, 32, 2),
+            (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, *cost.far),
+        ), itertools.cycle(("wan", "far", "lan")),
     ):  # fmt: skip
-        yield PlannedJob(scale * rows, (own, other), min(trees, cost.most_trees), depth, bins)
+        size = scale * rows, (own, other), min(trees, cost.most_trees), depth, bins
+        yield PlannedJob(*size, network=LINES[line])
 
 
 def _scale(protocol: str, job: PlannedJob) -> int:
@@ -222,8 +227,10 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
     )
     tables = _tables(job, seed)
     meter = Meter()
-    run = _horizontal if job.participants else _vertical
-    transcripts, driver, rounds = run(protocol, tables, config, meter)
+    if job.participants:
+        transcripts, driver, rounds = _horizontal(protocol, tables, config, meter)
+    else:
+        transcripts, driver, rounds = _vertical(protocol, tables, config, meter, job.network)
     once, in_rounds = meter.read()
     return Measured(
         job=job,
@@ -288,7 +295,9 @@ class Meter:
 Run = tuple[Mapping[PartyName, Transcript], PartyName, int]  # transcripts, driver and number of exchanges
 
 
-def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
+def _vertical(
+    protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter, network: Network
+) -> Run:
     """Like `simulate_training`, with a meter between the parties."""
     spec = protocol_named(protocol)
     transcripts = {name: Transcript(name) for name in tables}
@@ -300,7 +309,7 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
             channels[name] = MemoryChannel(
                 meter.timed(role.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
             )
-    peers = Peers(channels)
+    peers = Peers(channels, network)
     job = TrainingJob(spec, config, tuple(tables))
     train_active(job, DRIVER, tables[DRIVER], peers, watcher=meter.watch)
     return transcripts, DRIVER, peers.rounds

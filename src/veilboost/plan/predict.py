@@ -80,7 +80,11 @@ class Prediction:
 
 
 def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network | None = None) -> Prediction:
-    """Predict the cost with one thread per party, each on a machine like this one."""
+    """Predict the cost with one thread per party, each on a machine like this one.
+
+    Without a `network` its time does not count, and protocols choose as for the job's own.
+    """
+    job = job if network is None else replace(job, network=network)
     cost = cost_of(protocol)
     if job.participants:
         work = units_of(cost, job)

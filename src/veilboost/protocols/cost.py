@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from veilboost.errors import InvalidParameter
+from veilboost.wire.transcript import UNMEASURED, Network
 
 Units = Mapping[str, float]  # name of a unit to how often it occurs
 
@@ -22,7 +23,7 @@ class PlannedJob:
     """The size of a job.
 
     `features` counts the columns of each party, the active party first. With horizontally partitioned data it holds
-    one number, the columns that all participants have.
+    one number, the columns that all participants have. A protocol may adapt to the line between the parties, `network`.
     """
 
     rows: int
@@ -31,6 +32,7 @@ class PlannedJob:
     depth: int = 6
     bins: int = 64
     participants: int = 0  # 0: the data are vertically partitioned
+    network: Network = UNMEASURED
 
     def __post_init__(self) -> None:
         least = {"rows": 2, "trees": 1, "depth": 1, "bins": 2}

@@ -104,6 +104,8 @@ class ProtocolSpec:
         Strength of the encryption, if the protocol encrypts.
     sets
         Whether a split can send a set of categories left.
+    by_line
+        Whether a job with these parameters adapts to the line between the parties, which is then measured.
     engines
         Engines that can run a party's own arithmetic: all, unless a role needs all rows at once.
     declared_classes
@@ -142,6 +144,7 @@ class ProtocolSpec:
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
     sets: bool = True
+    by_line: Callable[[TrainingConfig], bool] = lambda config: False
     engines: tuple[str, ...] = ("local", "disk", "ray")
     declared_classes: bool = False
     counts_rows: bool = True

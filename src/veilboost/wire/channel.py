@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from veilboost.errors import UnexpectedMessage, VeilBoostError
 from veilboost.types import PartyName
 from veilboost.wire.message import Catalogue, Message, decode, encode, frame_size
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import UNMEASURED, Network, Transcript
 
 Answer = TypeVar("Answer", bound=Message)
 Pending = Callable[[], Message]
@@ -42,10 +42,14 @@ class Held:
 
 
 class Peers:
-    """The peers of a driving party. Sends requests to all of them at once and counts the exchanges (round trips)."""
+    """The peers of a driving party. Sends requests to all of them at once and counts the exchanges (round trips).
 
-    def __init__(self, channels: Mapping[PartyName, Channel]) -> None:
+    `network` is the line to them, for protocols that adapt to it.
+    """
+
+    def __init__(self, channels: Mapping[PartyName, Channel], network: Network = UNMEASURED) -> None:
         self._channels = dict(channels)
+        self.network = network
         self._held: dict[PartyName, list[Held]] = {}
         self.rounds = 0
 

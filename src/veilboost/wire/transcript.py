@@ -222,10 +222,13 @@ class Network:
 
     @staticmethod
     def parse(text: str) -> Network:
-        """Parse text such as `20mbit,100ms`."""
+        """Parse text such as `20mbit,100ms`, or the name of one of `LINES`."""
+        if (named := LINES.get(text.strip().lower())) is not None:
+            return named
         found = _FORM.fullmatch(text.strip().lower())
         if found is None or float(found[1]) == 0:
-            raise InvalidParameter(f"{text!r} is not a network", "write it as 20mbit,100ms")
+            known = ", ".join(LINES)
+            raise InvalidParameter(f"{text!r} is not a network", f"write it as 20mbit,100ms, or name one of {known}")
         return Network(float(found[1]) * _BITS[found[2]], float(found[3]) * _SECONDS[found[4]])
 
     def seconds(self, rounds: int, size: int) -> float:
@@ -236,6 +239,19 @@ class Network:
         """Time of a party's own transcript over its own connection."""
         entries = list(entries)
         return self.latency * turns(entries) + 8 * sum(entry.size for entry in entries) / self.bandwidth
+
+    def __str__(self) -> str:
+        rate = self.bandwidth / 1e6
+        return f"a line of {2e3 * self.latency:.3g} ms and {f'{rate:,.0f}' if rate >= 10 else f'{rate:.2g}'} Mbit/s"
+
+
+LINES = {
+    "lan": Network(10e9, 0.25e-3),
+    "metro": Network(1e9, 2.5e-3),
+    "wan": Network(100e6, 25e-3),
+    "far": Network(20e6, 75e-3),
+}
+UNMEASURED = LINES["wan"]  # what a job assumes if nobody measured its line
 
 
 def turns(entries: Sequence[Entry]) -> int:

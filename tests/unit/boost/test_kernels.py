@@ -367,12 +367,12 @@ def test_a_level_is_planned_as_by_its_definition(derives, least_rows):
     _native.smaller_siblings(counts, smaller)
     left, right = counts[0::2], counts[1::2]
     np.testing.assert_array_equal(smaller, np.arange(0, 2 * pairs, 2) + (right < left))
-    summed = rng.integers(-99, 99, size=(pairs, 2))
+    known = rng.integers(-99, 99, size=(pairs, 2))
     totals, plan = np.empty((2 * pairs, 2), dtype=np.int64), np.empty((4, 2 * pairs), dtype=np.int64)
-    sizes = _native.plan_level(counts, summed, above, position, unit, weight, least_rows, derives, totals, plan)
+    sizes = _native.plan_level(counts, known, above, position, unit, weight, least_rows, derives, totals, plan)
     found = [plan[row, :size].tolist() for row, size in enumerate((*sizes, sizes[-1]))]
-    np.testing.assert_array_equal(totals[smaller], summed)
-    np.testing.assert_array_equal(totals[smaller ^ 1], above[position] - summed)
+    np.testing.assert_array_equal(totals[smaller], known)
+    np.testing.assert_array_equal(totals[smaller ^ 1], above[position] - known)
     may_split = (counts >= 2) & (np.minimum(left, right).repeat(2) >= least_rows) & (totals[:, 1] * unit >= 2 * weight)
     build, derived = np.flatnonzero(may_split), may_split[smaller ^ 1] & derives
     if derives:
@@ -383,15 +383,17 @@ def test_a_level_is_planned_as_by_its_definition(derives, least_rows):
 
     named = np.sort(rng.permutation(2 * pairs)[:300]).astype(np.int32)
     nodes = np.empty(2 * pairs, dtype=np.int64)
-    ahead = nodes[: _native.nodes_ahead(counts, named, least_rows, derives, nodes)]
+    least_summed = 3 if derives else 0
+    ahead = nodes[: _native.nodes_ahead(counts, named, least_rows, least_summed, nodes)]
     wanted = np.isin(np.arange(2 * pairs), named) & (counts >= 2) & (np.minimum(left, right).repeat(2) >= least_rows)
+    summed = np.where(counts[smaller] < least_summed, smaller ^ 1, smaller)
     np.testing.assert_array_equal(
-        ahead, smaller[wanted[smaller] | wanted[smaller ^ 1]] if derives else np.flatnonzero(wanted)
+        ahead, summed[wanted[smaller] | wanted[smaller ^ 1]] if derives else np.flatnonzero(wanted)
     )
     with pytest.raises(ValueError, match="no such node"):
-        _native.nodes_ahead(counts, named + np.int32(2 * pairs), least_rows, derives, nodes)
+        _native.nodes_ahead(counts, named + np.int32(2 * pairs), least_rows, least_summed, nodes)
     with pytest.raises(ValueError, match="no such node"):
-        _native.plan_level(counts, summed, above, position + 300, unit, weight, least_rows, derives, totals, plan)
+        _native.plan_level(counts, known, above, position + 300, unit, weight, least_rows, derives, totals, plan)
 
 
 def test_the_best_offer_is_the_first_owners_on_a_tie():

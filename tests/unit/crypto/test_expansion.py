@@ -197,12 +197,12 @@ def test_an_answer_is_within_2_to_the_minus_40_and_no_more_is_flooded_than_neede
 
 
 def test_runs_are_powers_of_two_that_grow_with_rows_and_shrink_with_slots():
-    runs = [dense_run(rows, 384, 30) for rows in (0, 100, 400, 3000, 50_000, 10**9)]
+    runs = [dense_run(rows, 384, 30, 4000) for rows in (0, 100, 400, 3000, 50_000, 10**9)]
     assert runs == sorted(runs)
     assert runs[0] == LEAST_RUN
-    assert dense_run(10**9, 1, 30) == MOST_RUN
-    assert dense_run(3000, 5000, 30) < dense_run(3000, 384, 30) < dense_run(3000, 10, 30)
-    assert dense_run(3000, 384, 30, leaf_bytes=100) < dense_run(3000, 384, 30)
+    assert dense_run(10**9, 1, 30, 4000) == MOST_RUN
+    assert dense_run(3000, 5000, 30, 4000) < dense_run(3000, 384, 30, 4000) < dense_run(3000, 10, 30, 4000)
+    assert dense_run(3000, 384, 30, leaf_bytes=100) < dense_run(3000, 384, 30, leaf_bytes=4000)
 
 
 # --- what the owner sees --------------------------------------------------------------------------------------------

@@ -232,6 +232,9 @@ def test_a_job_goes_on_from_margins_that_were_kept():
         def store(self, trees):
             pass
 
+        def chose(self, what):
+            pass
+
         def bring_back(self, error, begin):
             return False
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veilboost.plan.predict import cost_of
 from veilboost.protocols.cost import PlannedJob
 from veilboost.protocols.memory import PROGRAM, memory_of
 from veilboost.protocols.registry import all_protocols, protocol_named
@@ -48,11 +49,12 @@ def test_a_process_needs_as_much_as_predicted(protocol: str, rows: int, columns:
 @settings(deadline=None)
 @given(st.sampled_from(list(all_protocols())), st.integers(100, 10**7), st.integers(1, 50))
 def test_more_rows_need_more_and_one_process_no_more_than_all_parties(protocol: str, rows: int, columns: int) -> None:
-    job = job_of(protocol, rows, columns)
-    made, more = memory_of(protocol, job, 0.0), memory_of(protocol, job_of(protocol, 10 * rows, columns), 0.0)
+    job, larger = job_of(protocol, rows, columns), job_of(protocol, 10 * rows, columns)
+    made, more = memory_of(protocol, job, 0.0), memory_of(protocol, larger, 0.0)
     others = job.participants or 1
     assert PROGRAM <= max(made.here, made.others) <= made.together <= made.here + others * made.others
-    assert more.together > made.together
+    # A larger job may choose a way to encrypt that needs less memory.
+    assert more.together > made.together or cost_of(protocol).note(job) != cost_of(protocol).note(larger)
     assert memory_of(protocol, job, 1e9).here >= made.here + 1e9
 
 

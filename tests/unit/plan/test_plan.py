@@ -32,7 +32,7 @@ from veilboost.plan.predict import cost_of, predict, units_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named, protocols_of
 from veilboost.wire.message import Done
-from veilboost.wire.transcript import Network
+from veilboost.wire.transcript import LINES, Network
 
 pytestmark = pytest.mark.fast
 
@@ -80,12 +80,31 @@ def test_work_grows_with_what_it_is_counted_in() -> None:
 
 @settings(deadline=None)
 @given(st.integers(2, 10**9), st.integers(1, 200), st.integers(1, 8))
-def test_lattice_never_sends_more_runs_than_rows_nor_fewer_than_they_need(rows: int, columns: int, depth: int) -> None:
-    work = vertical_units(cost_of("lattice"), PlannedJob(rows, (1, columns), 1, depth, 32), columns)
-    assert work["runs"] * 4096 + work["vector_rows"] >= rows
-    assert work["runs"] <= rows * depth + 2**depth
-    assert work["products"] >= max(work["runs"], work["tiles"]) / 2**depth
-    assert bool(work["vectors"]) == bool(work["masks"])
+def test_lattice_sends_what_its_rows_and_bins_need_on_every_line(rows: int, columns: int, depth: int) -> None:
+    for line in LINES.values():
+        job = PlannedJob(rows, (1, columns), 1, depth, 32, network=line)
+        work = vertical_units(cost_of("lattice"), job, columns)
+        assert work["ciphertexts"] >= 16 * rows
+        assert work["answers"] >= 2 * 8 * columns * 32
+        assert all(work[unit] > 0 for unit in ("encryption", "summation", "decryption"))
+        assert work["masks"] >= 0
+        assert cost_of("lattice").note(job).startswith(f"layout auto for {line}: level")
+
+
+def test_lattice_is_planned_for_the_line() -> None:
+    """Expansion is counted: on a slow line fewer bytes and more arithmetic."""
+    job, cost = PlannedJob(24_000, (11, 12), trees=60, depth=6, bins=32), cost_of("lattice")
+    lan, wan = (vertical_units(cost, replace(job, network=LINES[line]), 12) for line in ("lan", "wan"))
+    assert wan["ciphertexts"] + wan["answers"] < (lan["ciphertexts"] + lan["answers"]) / 3
+    assert wan["summation"] > 2 * lan["summation"]
+    assert "levels 1 to 6 as vectors under reused masks" in cost.note(replace(job, network=LINES["lan"]))
+    assert "levels 4 to 6 densely" in cost.note(replace(job, network=LINES["wan"]))
+    costs = Calibration({}, {}, {}, {}, {"ciphertexts": 1.0}, {"answers": 1.0}, {}, {})
+    for line in ("lan", "wan"):
+        made = predict("lattice", job, costs, LINES[line])
+        work = vertical_units(cost, replace(job, network=LINES[line]), 12)
+        assert made.bytes_sent + made.bytes_answered == work["ciphertexts"] + work["answers"]
+        assert made.note == cost.note(replace(job, network=LINES[line]))
 
 
 # --- fitting ----------------------------------------------------------------------------------------------
@@ -312,11 +331,14 @@ def test_the_command_tells_every_protocol(kept: Path) -> None:
 
 
 def test_the_command_states_the_layout(kept: Path) -> None:
-    for rows, stated in (("24000", "vectors under reused masks"), ("1e8", "all levels in runs")):
+    for rows, stated in (("24000", "vectors under reused masks"), ("1e8", "levels 1 to 6 in runs")):
         (told,) = ask("--rows", rows, "--features", "11,12", "--bins", "32", "--protocol", "lattice")["predictions"]
         assert stated in told["note"]
     shown = CliRunner().invoke(app, ["plan", "--rows", "24000", "--features", "11,12", "--protocol", "lattice"])
-    assert "layout auto encrypts" in " ".join(shown.stdout.split())
+    assert "layout auto for a line of 50 ms and 100 Mbit/s: level" in " ".join(shown.stdout.split())
+    for line, stated in (("lan", "levels 1 to 6 as vectors"), ("far", "levels 2 to 6 densely")):
+        words = ("--rows", "24000", "--features", "11,12", "--bins", "32", "--protocol", "lattice", "--network", line)
+        assert stated in ask(*words)["predictions"][0]["note"]
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from veilboost.crypto.lattice.expansion import LEAST_RUN, DenseSecretKey
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.lattice import expansion_active
+from veilboost.protocols.lattice import choice
+from veilboost.protocols.lattice.choice import choose
 from veilboost.protocols.lattice.expansion_active import ExpandedLevels
 from veilboost.protocols.lattice.expansion_passive import ExpandedAnswers
-from veilboost.protocols.lattice.layouts import expands
 from veilboost.protocols.lattice.messages import ExpandedRequest, ExpandedSums, ExpansionKeys, LatticeRequest
 from veilboost.protocols.sealed.active import SealedCipher
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
@@ -98,7 +98,7 @@ def test_rows_in_shards_give_the_same_model_and_bytes(monkeypatch):
 @pytest.mark.parametrize(("bits", "flood"), [(30, None), (12, 90)], ids=["no room for sums", "none for the flood"])
 def test_nodes_whose_sums_do_not_fit_are_sent_in_runs(bits, flood, sent, monkeypatch):
     if flood:
-        monkeypatch.setattr(expansion_active, "log_flood", lambda *_: flood)
+        monkeypatch.setattr(choice, "log_flood", lambda *_: flood)
     tables, plain, config = scene(rows=2500, gradient_bits=bits)
     expected = sha(train(tables, plain))
     sent.clear()
@@ -117,15 +117,6 @@ def test_longer_runs_leave_room_for_larger_sums(sent):
     sent.clear()
     train(tables, config, "lattice")
     assert longest > max(int(each.run.max()) for each in sent if isinstance(each, ExpandedRequest))
-
-
-def test_a_job_expands_if_the_keys_pay_for_themselves():
-    assert expands("auto", rows=24_000, slots=384, value_bits=12, depth=6, trees=60)
-    assert not expands("auto", rows=500, slots=50, value_bits=12, depth=3, trees=5), "5 MB of keys for little"
-    assert not expands("auto", rows=24_000, slots=384, value_bits=12, depth=1, trees=60), "only roots"
-    assert not expands("auto", rows=10**6, slots=384, value_bits=30, depth=2, trees=60), "no sums fit"
-    assert not expands("runs", rows=24_000, slots=384, value_bits=12, depth=6, trees=60)
-    assert not expands("expansion", rows=24_000, slots=0, value_bits=12, depth=6, trees=60)
 
 
 def test_a_resumed_job_would_encrypt_the_same_bytes(sent):
@@ -284,7 +275,9 @@ def test_messages_out_of_order_are_refused(when, monkeypatch):
     if when == "no keys":
         monkeypatch.setattr(ExpandedLevels, "begin_training", lambda self, layouts: None)
     else:
-        monkeypatch.setattr("veilboost.protocols.lattice.active.expands", lambda *_: True)
+        monkeypatch.setattr(
+            "veilboost.protocols.lattice.active.choose", lambda *job: dataclasses.replace(choose(*job), keys=True)
+        )
         config = dataclasses.replace(config, options={"layout": "runs"})
     with pytest.raises(UnexpectedMessage):
         train(tables, config, "lattice")

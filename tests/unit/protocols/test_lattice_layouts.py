@@ -10,13 +10,13 @@ import pytest
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.masks import MaskOwner, MaskSizes, mask_sizes
+from veilboost.crypto.lattice.masks import MaskOwner
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.protocols.lattice import masks_passive
 from veilboost.protocols.lattice.active import LatticeCipher
-from veilboost.protocols.lattice.layouts import reuses_masks, runs_bytes
+from veilboost.protocols.lattice.choice import choose
 from veilboost.protocols.lattice.messages import BinMasks, LatticeRequest, MasksRequest, VectorRequest, VectorSums
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.wire.channel import MemoryChannel
@@ -247,7 +247,7 @@ def test_dishonest_messages_are_refused_and_the_job_goes_on(monkeypatch):
 def test_masks_are_for_jobs_that_allow_them(monkeypatch):
     """With the layout `runs` columns are shuffled in every round; an active party cannot turn that off."""
     tables, config = scene()
-    monkeypatch.setattr("veilboost.protocols.lattice.active.reuses_masks", lambda *_: True)
+    monkeypatch.setattr("veilboost.protocols.lattice.active.choose", lambda _, *job: choose("masks", *job))
     with pytest.raises(UnexpectedMessage):
         train(tables, with_layout(config, "runs"), "lattice")
 
@@ -262,7 +262,9 @@ def test_masks_of_very_many_bins_are_not_sent(monkeypatch):
 @pytest.mark.parametrize("layout", ["root", "masks"])
 def test_keys_for_expansion_are_for_jobs_that_allow_them(layout, monkeypatch):
     tables, config = scene()
-    monkeypatch.setattr("veilboost.protocols.lattice.active.expands", lambda *_: True)
+    monkeypatch.setattr(
+        "veilboost.protocols.lattice.active.choose", lambda *job: dataclasses.replace(choose(*job), keys=True)
+    )
     with pytest.raises(UnexpectedMessage):
         train(tables, with_layout(config, layout), "lattice")
 
@@ -280,7 +282,7 @@ def test_masks_are_not_sent_after_the_first_round(monkeypatch):
             return super().send(message)
 
     tables, config = scene()
-    monkeypatch.setattr("veilboost.protocols.lattice.active.reuses_masks", lambda *_: False)
+    monkeypatch.setattr("veilboost.protocols.lattice.active.choose", lambda _, *job: choose("runs", *job))
     monkeypatch.setattr(simulation_module, "MemoryChannel", Late)
     train(tables, with_layout(config, "auto"), "lattice")
     assert 0 in refused
@@ -308,26 +310,3 @@ def test_altered_answers_are_refused(name, monkeypatch):
     with pytest.raises(VeilBoostError) as found:
         train(tables, with_layout(config, "masks"), "lattice")
     assert isinstance(found.value, MalformedMessage)
-
-
-# --- the choice -----------------------------------------------------------------------------------------------------
-
-
-def test_masks_must_pay_for_themselves():
-    sizes = mask_sizes(24_000, 20, 384, 12)
-    assert reuses_masks("auto", sizes, 24_000, 384, 1, 100)
-    assert not reuses_masks("auto", sizes, 24_000, 384, 1, 1), "nine megabytes of masks for one tree"
-    assert not reuses_masks("auto", None, 24_000, 384, 1, 100), "the sums do not fit"
-    assert not reuses_masks("runs", sizes, 24_000, 384, 1, 100)
-    assert reuses_masks("masks", sizes, 24_000, 384, 1, 1)
-    assert not reuses_masks("masks", mask_sizes(1_000_000, 10, 384, 12), 1_000_000, 384, 1, 1), (
-        "one message is too long"
-    )
-    wide = mask_sizes(24_000, 12, 50_000, 1_600)
-    assert not reuses_masks("masks", wide, 24_000, 50_000, 1, 1000), "a gigabyte of masks"
-
-
-def test_a_root_costs_an_eighth_of_runs():
-    sizes = mask_sizes(24_000, 20, 384, 12)
-    assert isinstance(sizes, MaskSizes)
-    assert 8 * sizes.vector_bytes(24_000) < runs_bytes(24_000, 384)

@@ -42,6 +42,9 @@ class Keeper:
     def store(self, trees):
         pass
 
+    def chose(self, what):
+        pass
+
     def keep(self, progress, records):
         self.peers.flush()  # a checkpoint is a request, with which everything that is held is sent
         self.state = Resumed(progress, records, {})

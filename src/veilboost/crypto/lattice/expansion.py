@@ -38,7 +38,6 @@ ROW_BYTES = FAMILIES * 2 * RESIDUE_BITS // 8
 MOST_DEPTH = 8  # doublings; a key of 614,400 bytes for each
 LEAST_RUN, MOST_RUN = DEGREE >> MOST_DEPTH, DEGREE >> 1
 KEY_BYTES = (2 + 2 * 3 * MOST_DEPTH) * FAMILIES * POLYNOMIAL_BYTES
-LEAF_BYTES = 4_000  # that a line sends while the receiver makes a run: a third of a millisecond at 100 Mbit/s
 
 _Q = PRIMES[0] * PRIMES[1]
 _TERNARY_VARIANCE = 2 / 3
@@ -102,7 +101,7 @@ def log_flood(blocks: Blocks, slots: int, features: int) -> int:
     return math.ceil(FLOOD_BITS + math.log2(total) - 1)
 
 
-def dense_run(rows: int, slots: int, bits: int, leaf_bytes: int = LEAF_BYTES) -> int:
+def dense_run(rows: int, slots: int, bits: int, leaf_bytes: int) -> int:
     """Rows per run: more rows mean fewer runs to make and longer answers; this is near the minimum of the time.
 
     A run costs as much as `leaf_bytes` of an answer, in which a row of a run takes `bits` for each slot.
@@ -111,21 +110,21 @@ def dense_run(rows: int, slots: int, bits: int, leaf_bytes: int = LEAF_BYTES) ->
     return min(MOST_RUN, max(LEAST_RUN, 1 << round(math.log2(max(best, 1.0)))))
 
 
-def dense_runs(counts: Int64Array, slots: int, sizes: DenseSizes) -> Int32Array:
+def dense_runs(counts: Int64Array, slots: int, sizes: DenseSizes, leaf_bytes: int) -> Int32Array:
     """The runs of a level's nodes with these numbers of rows.
 
     Nodes with equal runs share tiles, so it may be shorter to make runs more equal than each node would choose them.
     """
-    single = np.array([dense_run(rows, slots, sizes.bits) for rows in counts.tolist()], dtype=np.int32)
+    single = np.array([dense_run(rows, slots, sizes.bits, leaf_bytes) for rows in counts.tolist()], dtype=np.int32)
     pairs = itertools.combinations_with_replacement(np.unique(single).tolist(), 2)
     every = [np.clip(single, low, high).astype(np.int32) for low, high in pairs]
-    return min(every, key=lambda run: level_bytes(counts, run, slots, sizes), default=single)
+    return min(every, key=lambda run: level_bytes(counts, run, slots, sizes, leaf_bytes), default=single)
 
 
-def level_bytes(counts: Int64Array, run: Int32Array, slots: int, sizes: DenseSizes) -> int:
+def level_bytes(counts: Int64Array, run: Int32Array, slots: int, sizes: DenseSizes, leaf_bytes: int) -> int:
     """The bytes of a level's ciphertexts and answers, and those that could be sent while it is expanded."""
     leaves = int((-(-counts // run)).sum())
-    return ROW_BYTES * int(counts.sum()) + sum(answer_bytes(run, slots, sizes)) + leaves * LEAF_BYTES
+    return ROW_BYTES * int(counts.sum()) + sum(answer_bytes(run, slots, sizes)) + leaves * leaf_bytes
 
 
 def ciphertext_bytes(blocks: Blocks) -> int:

@@ -1,4 +1,4 @@
-"""How the nodes of a level are encrypted: the interface of layouts, and which one a level uses.
+"""How the nodes of a level are encrypted: the interface of layouts. `choice.py` decides which one a level uses.
 
 A layout has an active half, which encrypts the nodes of a level and reads their sums, and a passive half, which answers
 with encrypted sums. Its messages are its own. All layouts give the same exact sums.
@@ -17,9 +17,6 @@ from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
 from veilboost.config import ProtocolOptions, TrainingConfig
-from veilboost.crypto.lattice.expansion import KEY_BYTES, LEAF_BYTES, ROW_BYTES, dense_run, sizes_for_sum
-from veilboost.crypto.lattice.keys import DEGREE, POLYNOMIAL_BYTES, RUN_BYTES, run_length
-from veilboost.crypto.lattice.masks import MaskSizes
 from veilboost.fields import param
 from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.messages import StatisticsRequest
@@ -31,8 +28,8 @@ LAYOUTS = ("auto", "runs", "root", "masks", "expansion")
 LAYOUT_HELP = (
     "how the nodes of a level are encrypted: in runs of their rows (runs), with reused masks at the root and in runs "
     "below (root), with reused masks at all nodes (masks), or with reused masks at the root and densely below, to be "
-    "expanded by the receiver, where that is shorter than runs (expansion); auto: what takes least time on a line of "
-    "100 Mbit/s"
+    "expanded by the receiver, where that takes less time than runs (expansion); auto: what takes least time on the "
+    "line between the parties, which is measured when the job begins"
 )
 MOST_MASKS = 1 << 28  # bytes of masks that a party receives from another: 10,000 bins and more
 BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows in runs need
@@ -101,48 +98,6 @@ class PassiveLayout(ABC):
     @abstractmethod
     def other(self, message: Message, state: RoundState | None) -> Message:
         """Answer a message that is not a level's request."""
-
-
-def runs_bytes(rows: float, slots: int) -> float:
-    """Bytes of a node of this many rows in runs: ciphertexts and masks."""
-    run = run_length(int(rows), slots)
-    return -(-rows // run) * RUN_BYTES + -(-slots * run // DEGREE) * POLYNOMIAL_BYTES
-
-
-def expansion_bytes(rows: float, slots: int, bits: int) -> float:
-    """Bytes of a dense node of this many rows, and those that a line could send while the receiver expands it."""
-    run = dense_run(int(rows), slots, bits)
-    return ROW_BYTES * rows + -(-rows // run) * LEAF_BYTES + slots * run * bits / 8
-
-
-def expands(layout: str, rows: int, slots: int, value_bits: int, depth: int, trees: int) -> bool:
-    """Whether a job with this many trees sends keys for expansion: whether they pay for themselves.
-
-    That is reckoned for trees whose smaller children have a quarter of their parent's rows.
-    """
-    if layout != "auto" or not slots:
-        return layout == "expansion" and slots > 0
-    saved = 0.0
-    for level in range(1, depth):
-        nodes, node = 1 << (level - 1), rows / 4 / (1 << (level - 1))
-        sizes = sizes_for_sum(int(node) << value_bits)
-        if sizes is not None:
-            saved += nodes * max(0.0, runs_bytes(node, slots) - expansion_bytes(node, slots, sizes.bits))
-    return trees * saved > KEY_BYTES
-
-
-def reuses_masks(layout: str, sizes: MaskSizes | None, rows: int, slots: int, trees: int, rounds: int) -> bool:
-    """Whether a job with this many trees per round reuses masks.
-
-    They are sent once, so they must pay for themselves at the roots, and are kept, so there must not be too many. The
-    vectors of a round's roots must fit into one message.
-    """
-    if layout == "runs" or sizes is None or not slots:
-        return False
-    vector = sizes.vector_bytes(rows)
-    if trees * vector > BYTES_AT_ONCE or slots * sizes.slot_bytes > MOST_MASKS:
-        return False
-    return layout != "auto" or rounds * trees * (runs_bytes(rows, slots) - vector) > slots * sizes.slot_bytes
 
 
 def slots_of(layout: BinLayout, columns: Int32Array | None) -> Int32Array:

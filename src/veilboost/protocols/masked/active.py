@@ -35,6 +35,8 @@ _DEPENDENT = 1e-12  # of the largest eigenvalue; float32 vectors that are multip
 class MaskedCipher(roles.StatisticsCipher):
     """Algorithm 2, and the last line of Algorithm 3. A `length` other than 1 is for experiments."""
 
+    asks_ahead = True
+
     def __init__(self, context: roles.ActiveContext, length: float = 1.0) -> None:
         super().__init__(context)
         self._length = length
@@ -77,18 +79,13 @@ class MaskedCipher(roles.StatisticsCipher):
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
-        totals = level.totals[level.build].astype(np.float64) * self._units
-        content = content_digest(self.context.randomness, level.build, totals).hex()
-        for name in requests:
-            self.context.account.spend(sums_event(name, current.start.number, level.depth, content))
-        return self.context.peers.send(
-            {name: MaskedLevel(**vars(request), totals=totals) for name, request in requests.items()}
-        )
+        return self.context.peers.send({name: MaskedLevel(**vars(request)) for name, request in requests.items()})
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         """Answer masks with noised vectors until every party has sent its best scores."""
         self._place, self._rows = (current.start.number, level.depth), level.fit.of(level.build)
         own = self._rows  # the rows of each node
+        self._totals = level.totals[level.build].astype(np.float64) * self._units
         self._content = content_digest(self.context.randomness, own.begin, own.end, own.group, own.rows, self._pairs)
         offers: dict[PartyName, Candidates] = {}
         numbers = dict.fromkeys(waiting, 0)
@@ -135,7 +132,13 @@ class MaskedCipher(roles.StatisticsCipher):
             check_masks(name, grams, each, noise)
             check_cover(name, masks, noise)
             taken, given = taken + masks.size, given + noised.size
-        return NoisedVectors(number, self._sends_hessians, vectors)
+        totals = self._totals
+        if number:
+            totals = totals[:0]
+        else:
+            content = content_digest(self.context.randomness, rows.begin, rows.end, rows.rows, totals)
+            self.context.account.spend(sums_event(name, *self._place, content.hex()))
+        return NoisedVectors(number, self._sends_hessians, vectors, totals)
 
     def _values(self, node: int, kinds: int) -> Float64Array:
         """Gradients and hessians of a node's rows, shape (kinds, rows)."""

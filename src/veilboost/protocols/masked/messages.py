@@ -14,17 +14,9 @@ Numbers = Annotated[Float32Array, ArraySpec("float32", 1)]
 
 @dataclass(frozen=True)
 class MaskedLevel(StatisticsRequest):
-    """Active to passive: a level starts. `totals` are G and H of the nodes in `build` (Alg. 2, line 5: H sums h)."""
+    """Active to passive: a level starts."""
 
-    reveals = (
-        SHARED_NODES,
-        Reveals("which nodes may still split", "passive"),
-        Reveals(
-            "exact sums of gradients and hessians of every node: at the first root, the number of labels that are 1",
-            "passive",
-        ),
-    )
-    totals: Annotated[Float64Array, ArraySpec("float64", 2)]
+    reveals = (SHARED_NODES, Reveals("which nodes may still split", "passive"))
 
 
 @dataclass(frozen=True)
@@ -53,13 +45,22 @@ class NoisedVectors(Message):
     """Active to passive: gradients and hessians under the masks just received (Alg. 2), in the same order.
 
     `vectors` holds for each candidate the node's noised gradients, then its noised hessians. The hessians are omitted
-    if `hessians` is false, because every hessian is 1 (Remark 2).
+    if `hessians` is false, because every hessian is 1 (Remark 2). The first such message of a level has the `totals` G
+    and H of all nodes of its request (Alg. 2, line 5: H sums h).
     """
 
-    reveals = (Reveals("gradients and hessians under masks that the receiver made and can remove", "passive"),)
+    reveals = (
+        Reveals("gradients and hessians under masks that the receiver made and can remove", "passive"),
+        Reveals(
+            "exact sums of gradients and hessians of every node: at the first root, the number of labels that are 1",
+            "passive",
+            given=("totals",),
+        ),
+    )
     number: int
     hessians: bool
     vectors: Numbers
+    totals: Annotated[Float64Array, ArraySpec("float64", 2)]
 
 
 @dataclass(frozen=True)

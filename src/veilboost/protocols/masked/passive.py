@@ -48,10 +48,9 @@ _NOTHING: Sequence[Run] = ()
 class LevelMasks:
     """The candidates of a level's nodes, and the progress of their scoring."""
 
-    def __init__(
-        self, cipher: MaskedPassiveCipher, state: RoundState, build: RowGroups, totals: Float64Array, key: bytes
-    ) -> None:
-        self._block, self._bins, self._build, self._totals = state.block, state.bins, build, totals
+    def __init__(self, cipher: MaskedPassiveCipher, state: RoundState, build: RowGroups, key: bytes) -> None:
+        self._block, self._bins, self._build = state.block, state.bins, build
+        self._totals: Float64Array = np.empty((0, 2))  # they come with the first noised vectors
         self._noise, self._config, self._threads = cipher.noise, cipher.job.config, cipher.context.threads
         self._key = np.frombuffer(key, dtype=np.uint8)
         counts = state.block.histogram(state.bins, cipher.ones, build)[:, :, 0]
@@ -92,14 +91,19 @@ class LevelMasks:
         kinds = 2 if message.hessians else 1
         if message.vectors.size != sum(kinds * len(run.handles) * len(run.rows) for run in self._sent):
             raise MalformedMessage("the noised vectors are for another number of candidates or rows")
-        scored = list(self._scored(message.vectors, kinds))
+        nodes = 0 if message.number else self._build.nodes
+        if message.totals.shape != (nodes, 2) or not np.isfinite(message.totals).all():
+            raise MalformedMessage("the sums of the level's nodes have the wrong shape, or are not finite")
+        totals = self._totals if message.number else message.totals
+        scored = list(self._scored(message.vectors, kinds, totals))
+        self._totals = totals
         for run, gains in scored:
             top = int(gains.argmax())  # the first of equal gains: the lowest column, then the lowest threshold
             if gains[top] > self._gains[run.node]:
                 self._gains[run.node] = gains[top]
                 self.best[run.node] = run.handles[top]
 
-    def _scored(self, vectors: Float32Array, kinds: int) -> Iterator[tuple[Run, Float64Array]]:
+    def _scored(self, vectors: Float32Array, kinds: int, totals: Float64Array) -> Iterator[tuple[Run, Float64Array]]:
         at = 0
         for run in self._sent:
             shape = (len(run.handles), kinds, len(run.rows))
@@ -112,7 +116,7 @@ class LevelMasks:
                 raise MalformedMessage("a noised gradient is not a finite number")
             if kinds == 1:  # Remark 2: in first-order boosting every row's hessian is 1
                 sums = np.stack((sums[:, 0], run.active.astype(np.float64)), axis=1)
-            yield run, noisy_gains(sums, self._totals[run.node], self._config)
+            yield run, noisy_gains(sums, totals[run.node], self._config)
 
     def _runs(self) -> Iterator[Sequence[Run]]:
         """Yield the level's candidates in chunks of limited size in either direction, at least one per chunk."""
@@ -154,7 +158,8 @@ class MaskedPassiveCipher(PassiveCipher):
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
         if self._level is not None:
             raise UnexpectedMessage("the previous level is not scored yet")
-        totals = checked_totals(message, build)
+        if not isinstance(message, MaskedLevel):
+            raise UnexpectedMessage("a level of another protocol")
         # The same bins of the same rows in the same nodes get the same masks; anything else gets others.
         own = (state.bins.of_node(build, node) for node in range(build.nodes))
         columns = b"" if state.columns is None else state.columns
@@ -162,7 +167,7 @@ class MaskedPassiveCipher(PassiveCipher):
             self.context.randomness, self.noise.law, columns, build.counts, build.group, build.listed(), *own
         )
         drawn = self.context.randomness.for_request("masks", state.number, state.depth, content)
-        level = LevelMasks(self, state, build, totals, drawn.bytes(32))
+        level = LevelMasks(self, state, build, drawn.bytes(32))
         event = masks_event(self.noise, state.number, state.depth, level.most_candidates, content.hex())
         self.context.account.spend(event)
         self._build = message.build
@@ -190,15 +195,6 @@ class MaskedPassiveCipher(PassiveCipher):
         if self._level is not None:
             raise UnexpectedMessage("the level is not scored yet")
         return own_best(message, self._best)  # Alg. 3, line 15
-
-
-def checked_totals(message: StatisticsRequest, build: RowGroups) -> Float64Array:
-    """Return the sums (G, H) of the nodes of a level's request."""
-    if not isinstance(message, MaskedLevel):
-        raise UnexpectedMessage("a level of another protocol")
-    if message.totals.shape != (build.nodes, 2) or not np.isfinite(message.totals).all():
-        raise MalformedMessage("the sums of the level's nodes have the wrong shape, or are not finite")
-    return message.totals
 
 
 def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig) -> Float64Array:

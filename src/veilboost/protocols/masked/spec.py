@@ -66,6 +66,7 @@ SPEC = ProtocolSpec(
         scale=1_000,
         most_bytes=_chunk,
         steps=("start", "trees", "levels", "crossed"),
+        asks_ahead=True,
     ),
     memory=_memory,
     relative_cost=16,

@@ -61,6 +61,10 @@ class SealedCipher(roles.StatisticsCipher):
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         self._lattice.begin_training(layouts)
 
+    @property
+    def chosen(self) -> str:
+        return self._lattice.chosen
+
     def shown(self, start: Round) -> Round:
         self._draws = 0
         scale = Scale(start.scale.g_exponent, 0)

@@ -121,6 +121,7 @@ SPEC = ProtocolSpec(
     ),
     roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=parameters.SealedOptions,
+    by_line=lambda config: parameters.layout_of(config) == "auto",
     refuse=parameters.refuse,
     plan=parameters.plan,
     calibrate=calibrate,

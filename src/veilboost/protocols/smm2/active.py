@@ -18,6 +18,9 @@ from veilboost.types import Float64Array, Int32Array, PartyName
 class Smm2Cipher(roles.StatisticsCipher):
     """FedXGBoost Alg. 3 and the active party's lines of Alg. 4."""
 
+    asks_ahead = True
+    least_summed = 2  # see `smm.without_single_rows`
+
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options = Smm2Options.from_dict(context.config.options)

@@ -48,6 +48,7 @@ COST = Cost(
     scale=2_000,
     tree_units=tree_units,
     for_each=("blocks", "block_rows", "block_kernels"),
+    asks_ahead=True,
 )
 
 

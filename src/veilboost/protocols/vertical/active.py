@@ -73,6 +73,8 @@ class VerticalActive(SplitFinder):
         self._layouts = {name: _checked_layout(name, answer) for name, answer in answers.items()}
         self._layouts[self.context.party] = self.context.block.layout
         self.cipher.begin_training(self._layouts)
+        if self.context.chose is not None and self.cipher.chosen:
+            self.context.chose(self.cipher.chosen)
         return [self._layouts[name].features for name in self.context.order]
 
     def resume(self, records: SplitRecords, trees: int, digests: Mapping[PartyName, str]) -> None:
@@ -153,7 +155,8 @@ class VerticalActive(SplitFinder):
             )
         else:
             summed, waiting = summed_ahead(level.fit, ahead.request, self.config), ahead.waiting
-            asked = replace(level, open=summed, build=summed)
+            known = np.union1d(summed, summed ^ 1) if self.derives_siblings else summed
+            asked = replace(level, open=known, build=summed)
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums = self._sums[own].complete(level, built)
@@ -274,7 +277,7 @@ class VerticalActive(SplitFinder):
             *last.packed(self._owner),
             children,
             ahead=True,
-            smaller=self.cipher.derives_siblings,
+            smaller=self.cipher.least_summed if self.cipher.derives_siblings else 0,
         )
         return Ahead(request, self.cipher.ask(self._current, level, dict.fromkeys(self._split_requests, request)))
 

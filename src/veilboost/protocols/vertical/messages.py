@@ -90,7 +90,8 @@ class StatisticsRequest(Message):
 
     A request that is `ahead` comes together with the receiver's `SplitRequest`, before the sender knows the children of
     its nodes. Then `build` lists all nodes that may have to be summed, and the receiver chooses by their rows (see
-    `round_state.summed_ahead`). `smaller`: of two siblings it sums the one with fewer rows.
+    `round_state.summed_ahead`). `smaller`: of two siblings it sums the one with fewer rows, but at least this many; 0:
+    it sums both.
     """
 
     reveals = (SHARED_NODES, Reveals("which of two children has fewer rows", "passive"))
@@ -100,7 +101,7 @@ class StatisticsRequest(Message):
     routed_left: Bits
     build: Ints
     ahead: bool = field(default=False, kw_only=True)
-    smaller: bool = field(default=False, kw_only=True)
+    smaller: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class ActiveContext:
     bounded: bool = False  # whether the loss keeps every gradient within [-1, 1] for any labels
     exact: ExactReleases | None = None
     store: Callable[[int], None] | None = None  # asks the passive parties to store this many trees
+    chose: Callable[[str], None] | None = None  # records what the protocol chose by itself
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,13 @@ class StatisticsCipher(ABC):
     in each round, so the active party names all tied handles. `checks_totals`: the returned bins of every column must
     add up to the node's own sums. `asks_ahead`: a level's request holds nothing of the rows of its nodes, so that it
     can be sent together with the split request of the level above; sums, if any are returned, must be exact.
+    `least_summed`: the fewest rows of a node that is summed for its sibling too, in a request ahead.
     """
 
     shuffled: bool = False
     checks_totals: bool = False
     asks_ahead: bool = False
+    least_summed: int = 1
 
     def __init__(self, context: ActiveContext) -> None:
         self.context, self.config = context, context.config
@@ -108,6 +111,11 @@ class StatisticsCipher(ABC):
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:  # noqa: B027 - few need it
         """The job has started at all passive parties, which have these bin layouts."""
+
+    @property
+    def chosen(self) -> str:
+        """What the cipher chose for this job by itself, in words; empty if nothing."""
+        return ""
 
     def shown(self, start: Round) -> Round:
         """Return the round with the gradients to train on: noisy, clipped or unchanged. Noise is booked here."""
