@@ -245,6 +245,8 @@ def save_result(folder: Path, done: RunSummary) -> None:
         title=f"Demo with {done.spec.name}: three parties over mutual TLS",
         source="veilboost demo",
         settings=dict(facts.settings) | {"test rows": done.rows_test},
+        metric=done.metric.name,
+        higher_is_better=done.metric.higher_is_better,
         quality=done.quality,
         curves=done.curves,
         note="This machine ran every party, so the report shows the data of all of them.",

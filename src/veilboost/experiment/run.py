@@ -87,9 +87,11 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         return metric.function(labels(problem.test, problem.active), prediction, test.weight)
 
     together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
+    checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
     xgboost, alone = None, None
     if options.baselines:
-        xgboost = central_xgboost(problem, shares, partition.config, loss, metric, options.threads)
+        stops_by = metric_named(done.metric) if checked else metric
+        xgboost = central_xgboost(problem, shares, partition.config, loss, stops_by, options.threads)
         margin = None if alone_at is None else margins_alone(alone_at, partition.config, options.threads)
         if alone_at is None:
             alone = together
@@ -100,7 +102,6 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
         curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
-        checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
         curves |= {VALIDATION_ROWS: checked} if checked else {}
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
@@ -138,6 +139,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
+        curve_metrics={VALIDATION_ROWS: done.metric} if checked else {},
         findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,

@@ -85,6 +85,7 @@ class RunSummary:
     rows_validation: int = 0
     xgboost: Baseline | None = None
     baselines: bool = True
+    curve_metrics: Mapping[str, str] = field(default_factory=dict[str, str])
     history: Sequence[RoundResult] = ()
     fit_seconds: float = 0.0
     peak_rss_mb: float = 0.0
@@ -262,6 +263,7 @@ class RunSummary:
             higher_is_better=self.metric.higher_is_better,
             quality=self.quality,
             curves=self.curves,
+            curve_metrics=self.curve_metrics,
             round_seconds=[result.seconds for result in self.history],
             cost={
                 "total": (self.fit_seconds, "s"),

@@ -38,7 +38,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     shares = {name: run.load_share() for name, run in runs.items() if (run.path / "share" / "manifest.json").exists()}
     noise = next((share.skeleton.noise for share in shares.values() if share.skeleton is not None), Noise.SYSTEM)
     metrics = _metrics(driver)
-    metric = _metric(job, shares)
+    metric = next((each["metric"] for each in reversed(metrics) if each.get("metric")), None) or _metric(job, shares)
     steps = _course(driver, job)
     measured = [
         (float(each["number"]) + 1, float(each["validation"])) for each in metrics if each["validation"] is not None
@@ -139,6 +139,7 @@ def _metrics(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _metric(job: Job, shares: Mapping[PartyName, ModelShare]) -> str:
+    """The metric of a run that measured nothing."""
     if job.training.eval_metric != "auto":
         return job.training.eval_metric
     skeleton = next((share.skeleton for share in shares.values() if share.skeleton is not None), None)
