@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -58,6 +59,11 @@ class Scored:
             )
         if self.weight is not None and not self.weight.sum() > 0:
             raise InvalidParameter("the weights of all rows are 0", "give at least one row a weight above 0")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of a multiclass model's classes, which are numbers if it has none."""
+        return self.classes or tuple(str(code) for code in range(self.score.shape[1]))
 
     def take(self, rows: BoolArray) -> Scored:
         weight, segment = (None if each is None else each[rows] for each in (self.weight, self.segment))
@@ -180,14 +186,19 @@ def _coded(
 
 def _segments(table: PartyTable, name: str) -> AnyArray:
     column = table.select([name]).columns[0]
-    names = [*(column.categories or ()), "missing"]
-    used = len(np.unique(column.values))
-    if column.categories is None or used > _MOST_SEGMENTS:
+    found, codes = np.unique(column.values, return_inverse=True)
+    values: list[float] = found.tolist()
+    used = len(values)
+    if used > _MOST_SEGMENTS:
         raise InvalidParameter(
             f"the column {name!r} has {used} different values",
             f"choose one with at most {_MOST_SEGMENTS} for --segment",
         )
-    return np.array(names)[column.values]  # the last name has the missing code -1
+    if column.categories is None:
+        names = ["missing" if math.isnan(value) else f"{value:g}" for value in values]
+    else:
+        names = ["missing" if code < 0 else column.categories[int(code)] for code in values]
+    return np.array(names)[codes]
 
 
 def evaluate(
@@ -248,9 +259,13 @@ def _tables(scored: Scored, thresholds: Sequence[float]) -> BinaryTables | Multi
     if scored.kind == "binary":
         return measures.binary_tables(y, score, weight, thresholds)
     if scored.kind == "multiclass":
-        names = scored.classes or tuple(str(code) for code in range(score.shape[1]))
-        return measures.multiclass_tables(y, score, weight, names)
+        return measures.multiclass_tables(y, score, weight, scored.class_names)
     return measures.regression_tables(y, score, weight)
+
+
+def can_compare(reference: Float64Array) -> bool:
+    """Whether deciles of these scores, of one number for each row, exist."""
+    return len(reference) >= measures.GROUPS and bool(reference.min() < reference.max())
 
 
 def _stability(scored: Scored, reference: Float64Array) -> Stability:
@@ -260,8 +275,8 @@ def _stability(scored: Scored, reference: Float64Array) -> Stability:
             "the reference scores are of another kind of model", "give --reference scores of the same model"
         )
     if scored.kind == "multiclass":
-        return measures.class_stability(scored.classes or (), reference, scored.score)
-    if len(reference) < measures.GROUPS or reference.min() == reference.max():
+        return measures.class_stability(scored.class_names, reference, scored.score)
+    if not can_compare(reference):
         raise InvalidParameter(
             "the reference scores are fewer than 10 or all equal", "give --reference the scores of the training rows"
         )

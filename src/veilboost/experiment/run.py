@@ -20,15 +20,17 @@ from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import EmptyTable, InvalidParameter, UnsupportedCombination
+from veilboost.evaluation.evaluate import Evaluation, Scored, can_compare, evaluate, kind_of
 from veilboost.experiment.problem import Problem, Tables, labels, with_declared
 from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
+from veilboost.model.joined import JoinedModel
 from veilboost.model.share import ModelShare
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
-from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName, Role
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int64Array, PartyName, Role
 from veilboost.wire.transcript import Exchange, by_type, turns
 
 if TYPE_CHECKING:
@@ -86,7 +88,11 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     def score(prediction: Float64Array) -> float:
         return metric.function(labels(problem.test, problem.active), prediction, test.weight)
 
-    together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
+    def columns(of: Tables) -> dict[PartyName, Sequence[Column]]:
+        return {share.party: of[name].columns for name, share in shares.items()}
+
+    prediction = loss.predict(model.margins_by_party(columns(problem.test)))
+    together = score(prediction)
     checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
     xgboost, alone = None, None
     if options.baselines:
@@ -98,11 +104,12 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it has all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
+    evaluation = None
     if options.curves:
-        columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
-        curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
+        curves[TEST_ROWS] = learning_curve(model, columns(problem.test), truth, test.weight, metric)
         curves |= {VALIDATION_ROWS: checked} if checked else {}
+        evaluation = evaluated(problem, model, prediction, columns(problem.train))
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
         for name in done.transcripts
@@ -139,11 +146,27 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
+        evaluation=evaluation,
         curve_metrics={VALIDATION_ROWS: done.metric} if checked else {},
         findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,
     )
+
+
+def evaluated(
+    problem: Problem, model: JoinedModel, prediction: Float64Array, trained: Mapping[PartyName, Sequence[Column]]
+) -> Evaluation | None:
+    """The evaluation of the predictions for the test rows, compared with those for the training columns `trained`.
+
+    None for binary labels between 0 and 1.
+    """
+    truth, skeleton, kind = labels(problem.test, problem.active), model.skeleton, kind_of(model.skeleton.objective)
+    if kind == "binary" and not np.isin(truth, (0.0, 1.0)).all():
+        return None
+    on_training = skeleton.loss.predict(model.margins_by_party(trained))
+    scored = Scored(kind, truth, prediction, problem.test[problem.active].weight, skeleton.classes)
+    return evaluate(scored, reference=on_training if can_compare(on_training) else None)
 
 
 def margins_alone(problem: Problem, config: TrainingConfig, threads: int) -> Float64Array | None:

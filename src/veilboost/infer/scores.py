@@ -104,6 +104,7 @@ class Scores:
     ids: AnyArray
     scores: Float64Array
     classes: tuple[str, ...] | None = None
+    id_name: str | None = None
 
 
 def read_scores(file: Path, id: str | None = None) -> Scores:
@@ -120,7 +121,7 @@ def read_scores(file: Path, id: str | None = None) -> Scores:
     others = [name for name in columns if name != id]
     one = next((name for name in (SCORE, "score_") if name in others), None)
     if one is not None:
-        return Scores(ids, _numbers(one, read.table))
+        return Scores(ids, _numbers(one, read.table), id_name=id)
     names = [name for name in others if name not in (PREDICTED, "predicted_")]
     if len(names) == len(others) or len(names) < 2:
         raise MissingColumn(
@@ -128,7 +129,7 @@ def read_scores(file: Path, id: str | None = None) -> Scores:
             "give a file that veilboost predict wrote",
         )
     classes = tuple(name.removeprefix("class ") if name[6:] in (id, PREDICTED) else name for name in names)
-    return Scores(ids, np.stack([_numbers(name, read.table) for name in names], axis=1), classes)
+    return Scores(ids, np.stack([_numbers(name, read.table) for name in names], axis=1), classes, id)
 
 
 def _numbers(name: str, table: ArrowTable) -> Float64Array:

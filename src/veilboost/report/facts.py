@@ -29,7 +29,7 @@ FILE = "result.json"
 _FORMAT = "veilboost-result"
 _VERSION = 2  # 2: protections are those of the run's own noise
 SIMULATED = "veilboost simulate"
-_DEFAULTS = ("curves", "curve_metrics", "round_seconds", "steps", "waiting", "findings", "model", "note")
+_DEFAULTS = ("curves", "curve_metrics", "round_seconds", "steps", "waiting", "evaluation", "findings", "model", "note")
 Kind = Literal["alignment", "round", "level", "end", "other"]
 ALIGNING, SETTING_UP, OPENING, ENDING = "aligning rows", "setting up", "opening rounds", "ending"
 KIND = "total_gain"  # the kind of importance that adds up: a party's share is the sum over its columns
@@ -61,6 +61,8 @@ class Facts:
         The messages exchanged, as `Exchange.to_dict`.
     privacy
         The result of `privacy.spending` for each party.
+    evaluation
+        The evaluation of the scores of held-out rows, as `Evaluation.to_dict`; None without one.
     findings
         The findings of an audit, as `Finding.to_dict`; None without an audit.
     model
@@ -89,6 +91,7 @@ class Facts:
     round_seconds: Sequence[float] = ()
     steps: Sequence[Mapping[str, Any]] = ()
     waiting: Mapping[str, float] = field(default_factory=dict[str, Any])
+    evaluation: Mapping[str, Any] | None = None
     findings: Sequence[Mapping[str, Any]] | None = None
     model: Mapping[str, Any] | None = None
     note: str = ""

@@ -98,9 +98,14 @@ def test_segments_have_their_own_metrics() -> None:
     alone = evaluate(Scored("binary", y[north], score[north]))
     assert own["north"].metrics == {name: each.value for name, each in alone.metrics.items()}
     assert own["north"].label == pytest.approx(y[north].mean())
-    numbers = PartyTable(IDS, (Column("income", np.arange(4, dtype=np.float32)),), np.array([0.0, 1.0, 0.0, 1.0]))
+    many = np.arange(60)
+    ages = PartyTable(many, (Column("age", np.array([30, math.nan] * 30, dtype=np.float32)),), many % 2.0)
+    decades = scored_rows(Scores(many, many / 60), ages, segment="age").segment
+    assert decades is not None
+    assert decades[:2].tolist() == ["30", "missing"]
+    numbers = PartyTable(many, (Column("income", many.astype(np.float32)),), many % 2.0)
     with pytest.raises(InvalidParameter, match="income"):
-        scored_rows(SCORES, numbers, segment="income")
+        scored_rows(Scores(many, many / 60), numbers, segment="income")
 
 
 def test_a_reference_must_be_of_the_same_kind() -> None:
@@ -120,7 +125,7 @@ def test_an_evaluation_is_plain_and_the_same_every_time(kind: str) -> None:
     score = random.dirichlet(np.ones(3), 80) if kind == "multiclass" else random.random(80)
     classes = ("a", "b", "c") if kind == "multiclass" else None
     y = random.integers(3 if classes else 2, size=80).astype(float)
-    scored = Scored(kind, y, score, random.random(80), classes)
+    scored = Scored(kind, y, score, random.random(80))
     first, second = (evaluate(scored, bootstrap=20, random_state=3, reference=score) for _ in range(2))
     told = json.dumps(plain(first.to_dict()), allow_nan=False)
     assert told == json.dumps(plain(second.to_dict()), allow_nan=False)

@@ -1,0 +1,93 @@
+"""Predict with a saved model: the shares of all parties are in one folder, so no other party is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from veilboost.align.clear import align_by_id
+from veilboost.data.table import PartyTable
+from veilboost.errors import DuplicateColumns, MissingColumn, MissingShare, RowsDiffer, UnsupportedCombination
+from veilboost.experiment.problem import files_by_party
+from veilboost.infer.scores import ModelInfo
+from veilboost.model.joined import join
+from veilboost.model.store import load_shares
+from veilboost.party.predicting import Prediction, load_rows
+from veilboost.types import AnyArray, PartyName
+
+
+@dataclass(frozen=True)
+class SavedRows:
+    """New rows: one table of all columns (under the key None), or one for each party with the same rows."""
+
+    ids: AnyArray
+    tables: Mapping[PartyName | None, PartyTable]
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids)
+
+
+class SavedPredictor:
+    """A model whose shares are all in one folder: of `veilboost simulate --save`, or of an estimator's `save`.
+
+    `id` is the column that matches the rows of several files; None: rows are numbered.
+    """
+
+    def __init__(self, folder: Path, id: str | None) -> None:
+        try:
+            self.model = join(load_shares(folder))
+        except MissingShare as error:
+            raise MissingShare(
+                f"{folder} does not hold the shares of all parties: {error.what}",
+                "add --config FILE to predict together with the other parties",
+            ) from None
+        self._id, skeleton = id, self.model.skeleton
+        active = next(share for share in self.model.shares if share.skeleton is not None)
+        info = ModelInfo.of(folder.resolve().name, active.party, active, skeleton, id)
+        self.info = replace(info, columns=self.model.columns)
+
+    def load(self, data: Sequence[str]) -> SavedRows:
+        """Load one file with the columns of all parties, or NAME=FILE for each party."""
+        files = files_by_party(data, "--data")
+        if None in files:
+            names = [info.name for info in self.model.columns]
+            if len(set(names)) < len(names):
+                raise DuplicateColumns(
+                    "two parties have a column of the same name", "give a file for each party: --data NAME=FILE"
+                )
+            table = load_rows(files[None], self._id, self.model.columns)
+            return SavedRows(table.ids, {None: table})
+        wanted = {share.party: share for share in self.model.shares if share.columns}
+        if set(files) != set(wanted):
+            raise UnsupportedCombination(
+                f"--data names {', '.join(str(name) for name in files)}, and the model has columns of "
+                f"{', '.join(wanted)}",
+                "give one file for each of these parties, or one file with all columns",
+            )
+        if self._id is None:
+            raise MissingColumn("there is no id to match the rows of several files", "name the id column with --id")
+        tables = {name: load_rows(files[name], self._id, share.columns) for name, share in wanted.items()}
+        ids = tables[next(str(name) for name in files)].ids
+        aligned = align_by_id(tables)
+        common = next(iter(aligned.values())).ids
+        if len(common) < len(ids):
+            raise RowsDiffer(
+                f"{len(ids) - len(common)} of the {len(ids)} rows of the first file are missing in another file",
+                "give every row to every party",
+            )
+        back = np.empty(len(ids), dtype=np.int64)
+        back[np.argsort(ids)] = np.argsort(common)  # the order of the first file
+        return SavedRows(ids, {name: table.take(back) for name, table in aligned.items()})
+
+    def predict(self, rows: SavedRows) -> Prediction:
+        parts, skeleton = rows.tables, self.model.skeleton
+        if None in parts:
+            margins = self.model.margins(parts[None].columns)
+        else:
+            columns = {share.party: parts[share.party].columns if share.columns else () for share in self.model.shares}
+            margins = self.model.margins_by_party(columns)
+        return Prediction(rows.ids, skeleton.loss.predict(margins), skeleton.classes)
