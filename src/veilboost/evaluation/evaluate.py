@@ -14,9 +14,9 @@ from veilboost.errors import EmptyTable, InvalidParameter, LabelOutOfRange, Miss
 from veilboost.evaluation import measures
 from veilboost.evaluation.measures import BinaryTables, Metrics, MulticlassTables, RegressionTables, Stability
 from veilboost.infer.scores import Scores
+from veilboost.report.evaluation import FORMAT, VERSION
 from veilboost.types import AnyArray, BoolArray, Float64Array
 
-FORMAT, VERSION = "veilboost-evaluation", 1
 KINDS = ("binary", "multiclass", "regression")
 DEFAULT_THRESHOLDS = (0.5,)
 _MOST_SEGMENTS = 50

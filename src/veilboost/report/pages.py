@@ -1,4 +1,4 @@
-"""HTML pages from the templates in this package: the report of a run, and the findings of an audit."""
+"""HTML pages from the templates in this package: the report of a run, an evaluation, and the findings of an audit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from veilboost import __version__
 from veilboost.boost.metrics import METRIC_INFO, MetricInfo
+from veilboost.report.evaluation import shown
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
 from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_text
@@ -43,10 +44,17 @@ def audit_page(protocol: str, findings: Sequence[Mapping[str, Any]], protections
     return render("audit.html", protocol=protocol, findings=findings, protections=protections)
 
 
+def evaluation_page(title: str, evaluation: Mapping[str, Any]) -> str:
+    """The evaluation (`Evaluation.to_dict`) of a model's scores."""
+    found = shown(evaluation)
+    return render("evaluation.html", title=title, evaluation=found, charts=_marked(found.charts))
+
+
 def run_page(facts: Facts) -> str:
     """The report of a run: quality, time, bytes, privacy budget, data revealed to each party, attack results."""
     info = _info(facts, facts.metric)
     sent = _sent(facts)
+    evaluation = None if facts.evaluation is None else shown(facts.evaluation)
     steps = [(step, sent[str(step["step"])]) for step in facts.steps]
     senders = list(dict.fromkeys(name for of in sent.values() for name in of))
     return render(
@@ -54,6 +62,8 @@ def run_page(facts: Facts) -> str:
         facts=facts,
         metric=info,
         quality_charts=_marked(_quality_charts(facts, info)),
+        evaluation=evaluation,
+        evaluation_charts=[] if evaluation is None else _marked(evaluation.charts),
         cost_charts=_marked(_cost_charts(facts, sent)),
         model_charts=_marked(_model_charts(facts.model or {})),
         step_headers=("step", "seconds", "requests", *(f"{name} sent" for name in senders)),
