@@ -10,25 +10,33 @@ import numpy as np
 
 from veilboost.align.clear import align_by_id
 from veilboost.data.table import PartyTable
-from veilboost.errors import DuplicateColumns, MissingColumn, MissingShare, RowsDiffer, UnsupportedCombination
+from veilboost.errors import DuplicateColumns, MissingColumn, MissingShare, UnsupportedCombination
 from veilboost.experiment.problem import files_by_party
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.joined import join
 from veilboost.model.store import load_shares
 from veilboost.party.predicting import Prediction, load_rows
-from veilboost.types import AnyArray, PartyName
+from veilboost.types import AnyArray, Int64Array, PartyName
 
 
 @dataclass(frozen=True)
 class SavedRows:
-    """New rows: one table of all columns (under the key None), or one for each party with the same rows."""
+    """New rows: one table of all columns (under the key None), or one for each party with the same rows.
+
+    `known` are the positions, among `ids`, of the rows of the tables: a row that is not in every file has no score.
+    """
 
     ids: AnyArray
     tables: Mapping[PartyName | None, PartyTable]
+    known: Int64Array
 
     @property
     def rows(self) -> int:
         return len(self.ids)
+
+    @property
+    def unknown(self) -> int:
+        return len(self.ids) - len(self.known)
 
 
 class SavedPredictor:
@@ -60,7 +68,7 @@ class SavedPredictor:
                     "two parties have a column of the same name", "give a file for each party: --data NAME=FILE"
                 )
             table = load_rows(files[None], self._id, self.model.columns)
-            return SavedRows(table.ids, {None: table})
+            return SavedRows(table.ids, {None: table}, np.arange(table.rows))
         wanted = {share.party: share for share in self.model.shares if share.columns}
         if set(files) != set(wanted):
             raise UnsupportedCombination(
@@ -73,15 +81,9 @@ class SavedPredictor:
         tables = {name: load_rows(files[name], self._id, share.columns) for name, share in wanted.items()}
         ids = tables[next(str(name) for name in files)].ids
         aligned = align_by_id(tables)
-        common = next(iter(aligned.values())).ids
-        if len(common) < len(ids):
-            raise RowsDiffer(
-                f"{len(ids) - len(common)} of the {len(ids)} rows of the first file are missing in another file",
-                "give every row to every party",
-            )
-        back = np.empty(len(ids), dtype=np.int64)
-        back[np.argsort(ids)] = np.argsort(common)  # the order of the first file
-        return SavedRows(ids, {name: table.take(back) for name, table in aligned.items()})
+        order = np.argsort(ids)
+        known = order[np.searchsorted(ids, next(iter(aligned.values())).ids, sorter=order)]
+        return SavedRows(ids, {**aligned}, known)
 
     def predict(self, rows: SavedRows) -> Prediction:
         parts, skeleton = rows.tables, self.model.skeleton
@@ -90,4 +92,7 @@ class SavedPredictor:
         else:
             columns = {share.party: parts[share.party].columns if share.columns else () for share in self.model.shares}
             margins = self.model.margins_by_party(columns)
-        return Prediction(rows.ids, skeleton.loss.predict(margins), skeleton.classes)
+        found = skeleton.loss.predict(margins)
+        scores = np.full((rows.rows, *found.shape[1:]), np.nan)
+        scores[rows.known] = found
+        return Prediction(rows.ids, scores, skeleton.classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from veilboost.data.load import load_table
@@ -18,38 +19,38 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 
 
-def load_labels(
-    source: object, id: str | None, label: str | None, weight: str | None, segment: str | None
-) -> PartyTable:
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a table that an evaluation reads; `segment` divides the rows."""
+
+    id: str | None
+    label: str | None
+    weight: str | None = None
+    segment: str | None = None
+
+
+def load_labels(source: object, roles: Roles) -> PartyTable:
     """Labels by id, with the column of segments if there is one."""
-    if label is None:
+    if roles.label is None:
         raise MissingLabel("the label column is not named", "name it with --label")
-    features = () if segment is None else (segment,)
-    return load_table(source, id=id, label=label, weight=weight, features=features, rules=KEEP)
+    features = () if roles.segment is None else (roles.segment,)
+    return load_table(source, id=roles.id, label=roles.label, weight=roles.weight, features=features, rules=KEEP)
 
 
-def of_files(
-    scores: Path,
-    data: str,
-    id: str | None,
-    label: str | None,
-    weight: str | None,
-    objective: str | None,
-    segment: str | None,
-) -> Scored:
+def of_files(scores: Path, data: str, roles: Roles, objective: str | None) -> Scored:
     """The scores of a file that `veilboost predict` wrote, and the labels of another, matched by id."""
-    found = read_scores(scores, id)
-    name = None if found.id_name == ROW_NUMBER and id is None else found.id_name
-    return scored_rows(found, load_labels(data, name, label, weight, segment), objective, segment)
+    found = read_scores(scores, roles.id)
+    # Without an id, both files have the same rows in the same order.
+    name = None if found.id_name == ROW_NUMBER and roles.id is None else found.id_name
+    return scored_rows(found, load_labels(data, replace(roles, id=name)), objective, roles.segment)
 
 
-def of_saved(
-    folder: Path, data: Sequence[str], id: str | None, label: str | None, weight: str | None, segment: str | None
-) -> Scored:
+def of_saved(folder: Path, data: Sequence[str], roles: Roles) -> Scored:
     """Predictions of a saved model. The labels are in the first of the files."""
-    opened = SavedPredictor(folder, id)
-    labels = load_labels(next(iter(files_by_party(data, "--data").values())), id, label, weight, segment)
-    return _scored(opened.predict(opened.load(data)), labels, opened.info, segment)
+    opened = SavedPredictor(folder, roles.id)
+    rows = opened.load(data)
+    labels = load_labels(next(iter(files_by_party(data, "--data").values())), roles)
+    return _scored(opened.predict(rows), labels, opened.info, roles.segment)
 
 
 def of_run(settings: PartySettings, folder: Path, data: str | None, segment: str | None) -> Scored:
@@ -61,7 +62,7 @@ def of_run(settings: PartySettings, folder: Path, data: str | None, segment: str
     if data is None:
         labels = rows = _held_out(settings, opened.run)
     else:
-        labels, rows = load_labels(data, own.id, own.label, own.weight, segment), opened.load(data)
+        labels, rows = load_labels(data, Roles(own.id, own.label, own.weight, segment)), opened.load(data)
     return _scored(opened.predict(rows.without_label()), labels, opened.info, segment)
 
 

@@ -19,7 +19,6 @@ SCORE, PREDICTED, ROW_NUMBER = "score", "predicted", "row"
 ENDINGS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
 }  # fmt: skip
-SUFFIXES = ".parquet, .csv, .arrow or .feather"
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,16 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
     taken = {info.id_name, PREDICTED}
     for at, name in enumerate(names):
         columns[f"class {name}" if name in taken else name] = scores[:, at]
-    columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = np.array(names)[scores.argmax(axis=1)]
+    predicted = np.array(names, dtype=np.object_)[scores.argmax(axis=1)]
+    predicted[np.isnan(scores).any(axis=1)] = None
+    columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = predicted
     return columns
 
 
 def check_ending(file: Path) -> str:
     """The format for a file's suffix."""
     if file.suffix.lower() not in ENDINGS:
-        raise UnknownFormat(f"{file.name!r} has no suffix of a supported format", f"use {SUFFIXES}")
+        raise UnknownFormat(f"{file.name!r} has no suffix of a supported format", "use .parquet, .csv or .arrow")
     return ENDINGS[file.suffix.lower()]
 
 

@@ -75,20 +75,21 @@ def _count(value: float) -> str:
 
 
 def _metrics(found: Mapping[str, Mapping[str, Any]], repeats: int) -> ShownTable:
-    interval = (f"95 % interval of {repeats} bootstrap samples",) if repeats else ()
+    interval = ("95 % interval",) if repeats else ()
+    caption = f"Metrics, with intervals of {repeats} bootstrap samples" if repeats else "Metrics"
     rows: list[Sequence[str]] = []
     for name, each in found.items():
         info = METRIC_INFO[name]
         ends = (f"{number(each['low'])} to {number(each['high'])}" if each["low"] is not None else _MISSING,)
         rows.append((info.title, number(each["value"]), *(ends if repeats else ()), info.direction))
-    return ShownTable("Metrics", ("metric", "value", *interval, "direction"), rows)
+    return ShownTable(caption, ("metric", "value", *interval, "direction"), rows)
 
 
 def _binary(tables: Mapping[str, Any]) -> list[ShownTable]:
-    headers = ("tenth", "rows", "scores", "positives", "rate", "lift", "gain", "cumulative lift", "KS")
+    headers = ("tenth", "rows", "lowest score", "positives", "rate", "lift", "gain", "total lift", "KS")
     gains = [
         (
-            str(each["group"]), _count(each["rows"]), f"{number(each['highest'])} to {number(each['lowest'])}",
+            str(each["group"]), _count(each["rows"]), number(each["lowest"]),
             _count(each["positives"]), number(each["rate"]), number(each["lift"], 2), number(each["gain"]),
             number(each["cumulative_lift"], 2), number(each["ks"]),
         )
@@ -102,9 +103,13 @@ def _binary(tables: Mapping[str, Any]) -> list[ShownTable]:
         )
         for each in tables["thresholds"]
     ]  # fmt: skip
-    names = ("threshold", *(name.replace("_", " ") for name in counts), "precision", "recall", "F1")
+    names = ("threshold", "TP", "FP", "FN", "TN", "precision", "recall", "F1")
     found = [
-        ShownTable("Confusion matrix: scores of the threshold or more count as positive", names, at),
+        ShownTable(
+            "Confusion matrix: true and false positives (TP, FP) have the threshold or more, negatives (TN, FN) less",
+            names,
+            at,
+        ),
         ShownTable("Lift and gain, by tenths of the rows, highest scores first", headers, gains),
         _calibration(tables["calibration"], "share of positives"),
     ]
