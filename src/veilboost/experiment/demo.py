@@ -234,12 +234,7 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
         central=None if central is None else score(central.prediction),
         exchanges=[item for name, run in runs.items() for item in read_exchanges(run)[1] if item.receiver == name],
         curves={TEST_ROWS: learning_curve(model, columns, truth, None, metric)},
-        evaluation=evaluated(
-            replace(problem, test={ACTIVE: new}),
-            model,
-            scores,
-            {name: table.columns for name, table in problem.train.items()},
-        ),
+        evaluation=evaluated(replace(problem, test={ACTIVE: new}), model, scores),
     )
 
 

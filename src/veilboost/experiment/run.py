@@ -30,7 +30,7 @@ from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
-from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int64Array, PartyName, Role
+from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName, Role
 from veilboost.wire.transcript import Exchange, by_type, turns
 
 if TYPE_CHECKING:
@@ -88,10 +88,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     def score(prediction: Float64Array) -> float:
         return metric.function(labels(problem.test, problem.active), prediction, test.weight)
 
-    def columns(of: Tables) -> dict[PartyName, Sequence[Column]]:
-        return {share.party: of[name].columns for name, share in shares.items()}
-
-    prediction = loss.predict(model.margins_by_party(columns(problem.test)))
+    prediction = predicted(model, problem.test)
     together = score(prediction)
     checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
     xgboost, alone = None, None
@@ -106,10 +103,11 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     evaluation = None
     if options.curves:
+        columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
-        curves[TEST_ROWS] = learning_curve(model, columns(problem.test), truth, test.weight, metric)
+        curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
         curves |= {VALIDATION_ROWS: checked} if checked else {}
-        evaluation = evaluated(problem, model, prediction, columns(problem.train))
+        evaluation = evaluated(problem, model, prediction)
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
         for name in done.transcripts
@@ -154,17 +152,19 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     )
 
 
-def evaluated(
-    problem: Problem, model: JoinedModel, prediction: Float64Array, trained: Mapping[PartyName, Sequence[Column]]
-) -> Evaluation | None:
-    """The evaluation of the predictions for the test rows, compared with those for the training columns `trained`.
+def predicted(model: JoinedModel, tables: Tables) -> Float64Array:
+    return model.skeleton.loss.predict(model.margins([column for table in tables.values() for column in table.columns]))
+
+
+def evaluated(problem: Problem, model: JoinedModel, prediction: Float64Array) -> Evaluation | None:
+    """The evaluation of the predictions for the test rows, compared with those for the training rows.
 
     None for binary labels between 0 and 1.
     """
     truth, skeleton, kind = labels(problem.test, problem.active), model.skeleton, kind_of(model.skeleton.objective)
     if kind == "binary" and not np.isin(truth, (0.0, 1.0)).all():
         return None
-    on_training = skeleton.loss.predict(model.margins_by_party(trained))
+    on_training = predicted(model, problem.train)
     scored = Scored(kind, truth, prediction, problem.test[problem.active].weight, skeleton.classes)
     return evaluate(scored, reference=on_training if can_compare(on_training) else None)
 

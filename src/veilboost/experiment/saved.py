@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from veilboost.align.clear import align_by_id
-from veilboost.data.table import PartyTable
-from veilboost.errors import DuplicateColumns, MissingColumn, MissingShare, UnsupportedCombination
+from veilboost.errors import MissingColumn, MissingShare, UnsupportedCombination
 from veilboost.experiment.problem import files_by_party
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.joined import join
 from veilboost.model.store import load_shares
 from veilboost.party.predicting import Prediction, load_rows
-from veilboost.types import AnyArray, Int64Array, PartyName
+from veilboost.types import AnyArray, Column, Int64Array
 
 
 @dataclass(frozen=True)
 class SavedRows:
-    """New rows: one table of all columns (under the key None), or one for each party with the same rows.
+    """New rows with the columns of all parties.
 
-    `known` are the positions, among `ids`, of the rows of the tables: a row that is not in every file has no score.
+    `known` are the positions, among `ids`, of the rows of the columns: a row that is not in every file has no score.
     """
 
     ids: AnyArray
-    tables: Mapping[PartyName | None, PartyTable]
+    columns: Sequence[Column]
     known: Int64Array
 
     @property
@@ -62,13 +61,8 @@ class SavedPredictor:
         """Load one file with the columns of all parties, or NAME=FILE for each party."""
         files = files_by_party(data, "--data")
         if None in files:
-            names = [info.name for info in self.model.columns]
-            if len(set(names)) < len(names):
-                raise DuplicateColumns(
-                    "two parties have a column of the same name", "give a file for each party: --data NAME=FILE"
-                )
             table = load_rows(files[None], self._id, self.model.columns)
-            return SavedRows(table.ids, {None: table}, np.arange(table.rows))
+            return SavedRows(table.ids, table.columns, np.arange(table.rows))
         wanted = {share.party: share for share in self.model.shares if share.columns}
         if set(files) != set(wanted):
             raise UnsupportedCombination(
@@ -83,16 +77,11 @@ class SavedPredictor:
         aligned = align_by_id(tables)
         order = np.argsort(ids)
         known = order[np.searchsorted(ids, next(iter(aligned.values())).ids, sorter=order)]
-        return SavedRows(ids, {**aligned}, known)
+        return SavedRows(ids, [column for table in aligned.values() for column in table.columns], known)
 
     def predict(self, rows: SavedRows) -> Prediction:
-        parts, skeleton = rows.tables, self.model.skeleton
-        if None in parts:
-            margins = self.model.margins(parts[None].columns)
-        else:
-            columns = {share.party: parts[share.party].columns if share.columns else () for share in self.model.shares}
-            margins = self.model.margins_by_party(columns)
-        found = skeleton.loss.predict(margins)
+        skeleton = self.model.skeleton
+        found = skeleton.loss.predict(self.model.margins(rows.columns))
         scores = np.full((rows.rows, *found.shape[1:]), np.nan)
         scores[rows.known] = found
         return Prediction(rows.ids, scores, skeleton.classes)

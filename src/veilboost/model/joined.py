@@ -90,13 +90,7 @@ class JoinedModel:
         """
         if len({info.name for info in self.columns}) < len(self.columns):
             raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
-        return self._margins([values for share in self.shares for values in share.encode(columns)])
-
-    def margins_by_party(self, columns: Mapping[PartyName, Sequence[Column]]) -> Float64Array:
-        """The same for separate tables per party, which may have columns of the same name."""
-        return self._margins([values for share in self.shares for values in share.encode(columns[share.party])])
-
-    def _margins(self, encoded: Sequence[Float32Array]) -> Float64Array:
+        encoded = [values for share in self.shares for values in share.encode(columns)]
         rows = len(encoded[0])
         if any(len(values) != rows for values in encoded):
             raise RowsDiffer("the columns have different numbers of rows")

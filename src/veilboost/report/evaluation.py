@@ -106,7 +106,7 @@ def _binary(tables: Mapping[str, Any]) -> list[ShownTable]:
     names = ("threshold", "TP", "FP", "FN", "TN", "precision", "recall", "F1")
     found = [
         ShownTable(
-            "Confusion matrix: true and false positives (TP, FP) have the threshold or more, negatives (TN, FN) less",
+            "Confusion matrix: true and false positives (TP, FP) score the threshold or more",
             names,
             at,
         ),
