@@ -15,6 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from command_line import call
 from outline import outline
+from veilboost.errors import UnreadableFile
 from veilboost.model.joined import join
 from veilboost.model.store import load_model
 from veilboost.report.runs import make_report
@@ -23,6 +24,7 @@ from veilboost.types import Column
 pytestmark = pytest.mark.fast
 
 ROWS = 240
+BOTH = ("--data", "bank=bank.parquet", "--data", "shop=shop.csv")
 QUICK = ("--n-estimators", "3", "--max-depth", "2", "--max-bin", "8", "--no-baselines", "--n-jobs", "1")
 
 
@@ -40,8 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table(bank), folder / "bank.parquet")
     csv.write_csv(pa.table(shop), folder / "shop.csv")
     pq.write_table(pa.table({"id": ids, "y": label, "a": values[:, 0], "b": values[:, 3]}), folder / "all.parquet")
-    both = ("--data", "bank=bank.parquet", "--data", "shop=shop.csv")
-    for data, name in ((both, "model"), (("--data", "all.parquet"), "one")):
+    for data, name in ((BOTH, "model"), (("--data", "all.parquet"), "one")):
         answer(folder, "simulate", *data, "--id", "id", "--label", "y", *QUICK, "--save", name, "--out", f"{name}-out")
     return folder
 
@@ -62,9 +63,6 @@ def refused(folder: Path, *arguments: object) -> str:
 def read(file: Path) -> pa.Table:
     readers = {".parquet": pq.read_table, ".csv": csv.read_csv, ".arrow": feather.read_table}
     return readers[file.suffix](file)  # type: ignore[operator]
-
-
-BOTH = ("--data", "bank=bank.parquet", "--data", "shop=shop.csv")
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
@@ -150,9 +148,8 @@ def test_a_report_shows_the_evaluation_of_a_simulation_and_of_a_file(folder: Pat
     assert given.data["evaluation"]["rows"] == ROWS
     for wrong in ("[]", "{}", json.dumps({**told, "version": 99}), json.dumps({**told, "tables": {}})):
         file.write_text(wrong)
-        assert refused(folder, "report", "model-out", "--evaluation", file, "-o", tmp_path / "r.html").startswith(
-            "VB-1101"
-        )
+        with pytest.raises(UnreadableFile):
+            make_report([folder / "model-out"], evaluation=file)
 
 
 def test_classes_and_values_are_evaluated_too(tmp_path: Path) -> None:
