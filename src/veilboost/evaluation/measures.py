@@ -135,10 +135,9 @@ def binary_tables(
     roc = curve = None
     ks_threshold = math.nan
     if 0 < rate < 1:
-        fpr, tpr, limits = sk.roc_curve(y, score, sample_weight=weight, drop_intermediate=False)
+        limits, fpr, tpr = _roc(y, score, weight)
         ks_threshold = float(limits[np.abs(tpr - fpr).argmax()])
-        limits[0] = max(1.0, limits[1])  # scikit-learn starts at infinity
-        roc = Roc(*(_thinned(each) for each in (limits, fpr, tpr)))
+        roc = Roc(*map(_thinned, (limits, fpr, tpr)))
     if rate > 0:
         precision, recall, _ = sk.precision_recall_curve(y, score, sample_weight=weight)
         curve = PrecisionRecall(_thinned(recall), _thinned(precision))
@@ -155,6 +154,12 @@ def binary_tables(
     )
 
 
+def _roc(y: AnyArray, score: Float64Array, weight: Float64Array | None) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """Thresholds and shares; scikit-learn's first threshold is infinite, and here it is 1."""
+    fpr, tpr, limits = _sklearn().roc_curve(y, score, sample_weight=weight, drop_intermediate=False)
+    return np.append(max(1.0, limits[1]), limits[1:]), fpr, tpr
+
+
 def gains(y: Float64Array, score: Float64Array, weight: Float64Array | None) -> list[GainRow]:
     """The lift and gain table. Rows of equal score share their positives evenly, so their order does not matter."""
     w = _weights(y, weight)
@@ -166,7 +171,9 @@ def gains(y: Float64Array, score: Float64Array, weight: Float64Array | None) -> 
     for at in range(GROUPS):
         start, end = every * at / GROUPS, every * (at + 1) / GROUPS
         before, after = np.interp([start, end], rows, hits).tolist()
-        first, last = int(np.searchsorted(rows, start, "right")) - 1, int(np.searchsorted(rows, end, "left")) - 1
+        # The end of the last tenth may exceed the sum of weights by rounding.
+        starts = rows[:-1]
+        first, last = int(np.searchsorted(starts, start, "right")) - 1, int(np.searchsorted(starts, end, "left")) - 1
         rate, gain = (after - before) / (end - start), after / total
         found.append(
             GainRow(
@@ -266,9 +273,7 @@ def multiclass_tables(
     areas, roc = _areas(y, score, weight), dict[str, Roc]()
     for at, name in enumerate(classes):
         if not math.isnan(areas[at]):
-            fpr, tpr, limits = sk.roc_curve(y == at, score[:, at], sample_weight=weight, drop_intermediate=False)
-            limits[0] = max(1.0, limits[1])
-            roc[name] = Roc(*(_thinned(each) for each in (limits, fpr, tpr)))
+            roc[name] = Roc(*map(_thinned, _roc(y == at, score[:, at], weight)))
     return MulticlassTables(
         by_class=[
             ClassRow(name, int((y == at).sum()), float(precision[at]), float(recall[at]), float(f1[at]), areas[at])

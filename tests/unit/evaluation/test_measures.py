@@ -115,6 +115,15 @@ def test_lift_does_not_depend_on_the_order_of_ties_and_counts_weights() -> None:
     assert [row.rate for row in doubled] == pytest.approx([row.rate for row in gains(y, score, np.full(len(y), 2.0))])
 
 
+def test_lift_ends_at_the_last_row_whatever_the_weights_add_up_to() -> None:
+    for seed in range(100):
+        y, score, weight = problem(7, seed)
+        y[0] = 1.0
+        last = gains(y, score, weight)[-1]
+        assert last.lowest == score.min()
+        assert last.gain == pytest.approx(1.0)
+
+
 def test_calibration_groups_are_those_of_scikit_learn() -> None:
     y, score, weight = problem()
     label, mean = calibration_curve(y, score, n_bins=10, strategy="quantile")
