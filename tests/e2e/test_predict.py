@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
@@ -36,7 +37,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     made = Town(tmp_path_factory.mktemp("town"), certificates, rows=300)
     try:
         made.settle("bank", limits={"connect_seconds": 2.0})
-        job = made.write_job(made.serve("shop", "telecom"), config=replace(CONFIG, n_estimators=4))
+        job = made.write_job(made.serve("shop", "telecom"), config=replace(CONFIG, n_estimators=4), validation=0.2)
         made.answer("train", job.name, "--config", "bank.toml")
         yield made
     finally:
@@ -110,6 +111,24 @@ def test_what_predict_refuses(town: Town) -> None:
     assert refused("some", model=("--model", "runs-bank/none", "--config", "bank.toml")).startswith("VB-1706")
     assert refused("some", model=("--model", "runs-shop/credit", "--config", "shop.toml")).startswith("VB-1304")
     assert not (town.folder / "x.csv").exists()
+
+
+def test_an_evaluation_of_a_run(town: Town) -> None:
+    """Of the rows that the run held out, and of new rows with labels."""
+    told = town.answer("evaluate", *MODEL, "--bootstrap", "5", "--report", "evaluation.html")
+    last = json.loads((town.run_folder("bank").path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert told["metrics"]["auc"]["value"] == pytest.approx(last["validation"])
+    assert 20 < told["rows"] < 80
+    assert "ROC curve" in (town.folder / "evaluation.html").read_text()
+
+    ids = known_to_all(town)[:50]
+    rows = tables(town)["bank"]
+    labelled = rows.filter(pa.compute.is_in(rows["id"], pa.array(ids)))
+    pq.write_table(labelled, town.folder / "labelled.parquet")
+    told = town.answer("evaluate", *MODEL, "--data", "labelled.parquet")
+    assert told["rows"] == 50
+    assert town.refused("evaluate", *MODEL, "--label", "label").startswith("VB-1004")
+    assert town.refused("predict", *MODEL[:2], "--data", "labelled.parquet", "--out", "x.csv").startswith("VB-1304")
 
 
 # --- serve ------------------------------------------------------------------------------------------------

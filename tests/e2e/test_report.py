@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import browser
 from papers import page as papers_page
 from parties import PARTIES, Town, make_certificates
 from veilboost.errors import UnknownRun, UnreadableFile
+from veilboost.evaluation.evaluate import Scored, evaluate
+from veilboost.report import pages
 from veilboost.report.plots import line_chart
 from veilboost.report.runs import make_report
 
@@ -62,6 +65,21 @@ def reproduction_page(town: Town) -> Path:
     file = town.folder / "reproduced.html"
     found = papers_page.read_reproduction(town.folder / "reproduced")
     file.write_text(papers_page.reproduction_page(found))
+    return file
+
+
+@pytest.fixture(scope="module")
+def evaluation_page(town: Town) -> Path:
+    """Everything that an evaluation can hold."""
+    random = np.random.default_rng(1)
+    score = random.random(400)
+    y, region = (random.random(400) < score).astype(float), np.array(["north", "south"])[random.integers(2, size=400)]
+    found = evaluate(
+        Scored("binary", y, score, segment=region, skipped={"without a score": 3}),
+        thresholds=(0.1, 0.3), reference=random.random(400), segment_column="region", bootstrap=5,
+    )  # fmt: skip
+    file = town.folder / "evaluation.html"
+    file.write_text(pages.evaluation_page("Evaluation of scores", found.to_dict()))
     return file
 
 
@@ -150,7 +168,7 @@ def test_what_cannot_be_reported_is_refused(demo_page: Path, town: Town) -> None
 
 # --- what is seen -----------------------------------------------------------------------------------------
 
-PAGES = ("demo_page", "simulation_page", "reproduction_page")
+PAGES = ("demo_page", "simulation_page", "reproduction_page", "evaluation_page")
 TEXT_SIZES = """
 return [...document.querySelectorAll('figure svg text')].map(t => {
   const m = t.getScreenCTM(); return parseFloat(t.getAttribute('font-size')) * Math.hypot(m.a, m.b) })

@@ -20,11 +20,19 @@ from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The result of a round. `validation` is None if no rows are held out."""
+    """The result of a round.
+
+    `validation` is the value of the metric named `metric` on the held-out rows; both are None if there are none.
+    """
 
     number: int
     seconds: float
     validation: float | None
+    metric: str | None = None
+
+    @staticmethod
+    def measured(number: int, seconds: float, value: float | None, metric: Metric) -> RoundResult:
+        return RoundResult(number, seconds, value, None if value is None else metric.name)
 
 
 @dataclass
@@ -92,7 +100,7 @@ def train(
             try:
                 trees = grow(finder, start, config, margin)
                 seconds = time.perf_counter() - began
-                result = RoundResult(number, seconds, samples.measure(metric, objective, margin))
+                result = RoundResult.measured(number, seconds, samples.measure(metric, objective, margin), metric)
                 done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
                 if hooks.keep is not None:
                     hooks.keep(done)
@@ -105,13 +113,13 @@ def train(
             hooks.watch(result)
     kept = progress.trees
     if config.early_stopping_rounds is not None and samples.held_out:
-        kept = kept[: (_best_round(progress, metric) + 1) * objective.trees_per_round]
+        kept = kept[: (best_round(progress.history, metric) + 1) * objective.trees_per_round]
     return Ensemble(kept, base, metric.name, progress.history)
 
 
-def _best_round(progress: Progress, metric: Metric) -> int:
+def best_round(history: Sequence[RoundResult], metric: Metric) -> int:
     """The first round with the best value on the validation rows; NaN is never the best."""
-    values = [np.nan if result.validation is None else result.validation for result in progress.history]
+    values = [np.nan if result.validation is None else result.validation for result in history]
     quality = np.nan_to_num(np.array(values) * (1 if metric.higher_is_better else -1), nan=-np.inf)
     return int(quality.argmax()) if len(quality) else 0
 
@@ -120,7 +128,7 @@ def _past_its_best(progress: Progress, metric: Metric, config: TrainingConfig) -
     stopping_rounds = config.early_stopping_rounds
     if stopping_rounds is None or not progress.history or progress.history[-1].validation is None:
         return False
-    return len(progress.history) - 1 - _best_round(progress, metric) >= stopping_rounds
+    return len(progress.history) - 1 - best_round(progress.history, metric) >= stopping_rounds
 
 
 class LabelRows:

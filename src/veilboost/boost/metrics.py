@@ -32,8 +32,43 @@ _PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as in scikit-learn's log
 
 
 @dataclass(frozen=True)
+class MetricInfo:
+    """How a metric is shown: its title, its direction, and the value of guessing, if bars start there."""
+
+    title: str
+    higher_is_better: bool
+    chance: float = 0.0
+
+    @property
+    def direction(self) -> str:
+        return "higher is better" if self.higher_is_better else "lower is better"
+
+
+# Every metric that is trained with, evaluated or reported: nothing else may assume a title or a direction.
+METRIC_INFO: Mapping[str, MetricInfo] = {
+    "auc": MetricInfo("AUC", True, chance=0.5),
+    "aucpr": MetricInfo("average precision", True),
+    "ks": MetricInfo("KS", True),
+    "gini": MetricInfo("Gini", True),
+    "logloss": MetricInfo("log loss", False),
+    "brier": MetricInfo("Brier score", False),
+    "error": MetricInfo("error rate", False),
+    "rmse": MetricInfo("RMSE", False),
+    "mae": MetricInfo("MAE", False),
+    "r2": MetricInfo("R2", True),
+    "mape": MetricInfo("MAPE", False),
+    "mlogloss": MetricInfo("multiclass log loss", False),
+    "merror": MetricInfo("multiclass error rate", False),
+    "accuracy": MetricInfo("accuracy", True),
+    "f1_macro": MetricInfo("macro F1", True),
+    "f1_micro": MetricInfo("micro F1", True),
+    "auc_ovr": MetricInfo("one-vs-rest AUC", True, chance=0.5),
+}
+
+
+@dataclass(frozen=True)
 class Metric:
-    """A metric and whether higher values are better.
+    """A metric that training can compute.
 
     `terms` returns a value per row if the metric is the mean of such values (`root`: its square root), so that it can
     be summed over horizontally partitioned rows. It is None for metrics that rank rows.
@@ -41,9 +76,16 @@ class Metric:
 
     name: str
     function: MetricFunction
-    higher_is_better: bool
     terms: TermFunction | None = None
     root: bool = False
+
+    @property
+    def info(self) -> MetricInfo:
+        return METRIC_INFO[self.name]
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.info.higher_is_better
 
 
 def auc(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
@@ -219,15 +261,15 @@ merror = _mean_of(
 _METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("auc", auc, True),
-        Metric("logloss", logloss, False, _losses),
-        Metric("error", error, False, _mistakes),
-        Metric("rmse", rmse, False, _squares, root=True),
-        Metric("mae", mae, False, _distances),
-        Metric("mlogloss", mlogloss, False, _class_losses),
-        Metric("merror", merror, False, _class_mistakes),
-        Metric("aucpr", aucpr, True),
-        Metric("ks", ks, True),
+        Metric("auc", auc),
+        Metric("logloss", logloss, _losses),
+        Metric("error", error, _mistakes),
+        Metric("rmse", rmse, _squares, root=True),
+        Metric("mae", mae, _distances),
+        Metric("mlogloss", mlogloss, _class_losses),
+        Metric("merror", merror, _class_mistakes),
+        Metric("aucpr", aucpr),
+        Metric("ks", ks),
     )
 }
 

@@ -136,3 +136,12 @@ def _help(info: FieldInfo, kind: Any) -> str:
     if kind is bool or info.range_text() == "any":
         return f"{text}."
     return f"{text}. {'One of' if info.choices else 'In'} {info.range_text()}."
+
+
+def only_file(data: Sequence[str] | None) -> str:
+    """The only file of a repeatable --data."""
+    if data is None or len(data) != 1:
+        raise InvalidParameter(
+            f"--data is given {len(data or ())} times", "give one --data FILE; several belong to a saved model"
+        )
+    return data[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
+from veilboost.cli.options import only_file
 from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, UnsupportedCombination
 
 user = command_group()
@@ -28,13 +29,26 @@ Authority = Annotated[
 
 
 def predict(
-    model: Model,
-    config: Config,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="New rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet or .csv.")],
+    model: Annotated[
+        Path, typer.Option(metavar="DIR", help="The run folder of a finished job, or a model that --save wrote.")
+    ],
+    data: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE", help="New rows: parquet, csv or arrow. With a saved model also NAME=FILE for each party."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet, .csv or .arrow.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The settings of this party.", show_default="--model is a saved model"),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Record-id column, for a saved model: it stores none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict new rows together with the other parties.
+    """Predict new rows, together with the other parties or with a saved model.
 
     Run this at the active party of a finished job. --data has the id column and
     the feature columns of training; the label is optional. The other parties
@@ -45,10 +59,16 @@ def predict(
     After a horizontal job the server and every participant have the full model:
     each predicts its own rows locally, without the other parties.
 
+    Without --config, --model holds the shares of all parties, as simulate --save
+    writes them, and no other party is asked.
+
     Examples:
 
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
+
+        [bold]veilboost predict --model model --id id --data bank=b.csv --data shop=s.csv --out scores.csv[/]
     """
+    from veilboost.experiment.saved import SavedPredictor
     from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
     from veilboost.party.predicting import names_of, open_predictor
     from veilboost.party.settings import load_party
@@ -56,22 +76,30 @@ def predict(
     # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
     _check_place(data, out)
-    settings = load_party(config)
-    opened = open_predictor(settings, model)
-    info = opened.info
-    with _stage(f"reading {data}"):
-        table = opened.load(data)
-    others = names_of([name for name in info.parties if name != info.party] or [info.party])
     started = time.monotonic()
-    with _stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
-        found = opened.predict(table)
+    if config is None:
+        saved = SavedPredictor(model, id)
+        info, others, rows = saved.info, str(model), saved.load(data)
+        if rows.unknown:
+            stderr().print(f"{rows.unknown} of {rows.rows} rows are not in every file: they get no score")
+        found = saved.predict(rows)
+    else:
+        file, settings = only_file(data), load_party(config)
+        opened = open_predictor(settings, model)
+        info = opened.info
+        with _stage(f"reading {file}"):
+            rows = opened.load(file)
+        others = names_of([name for name in info.parties if name != info.party] or [info.party])
+        started = time.monotonic()
+        with _stage(f"predicting {rows.rows} rows with {others}"), settings.logging.to_stderr("warning"):
+            found = opened.predict(rows)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
     with writing(out):
         write_scores(out, columns)
     told = {
         "out": str(out),
-        "rows": table.rows,
+        "rows": rows.rows,
         "columns": list(columns),
         "objective": info.objective,
         "score": meaning(info),
@@ -83,19 +111,20 @@ def predict(
     tell(
         told,
         as_json,
-        f"wrote {escape(str(out))}: {table.rows} rows, predicted with {escape(others)} in {seconds_text(seconds)}",
+        f"wrote {escape(str(out))}: {rows.rows} rows, predicted with {escape(others)} in {seconds_text(seconds)}",
         f"columns {escape(', '.join(columns))}; a score is {escape(meaning(info))}",
     )
 
 
-def _check_place(data: Path, out: Path) -> None:
+def _check_place(data: Sequence[str], out: Path) -> None:
     if not out.parent.is_dir():
         raise UnreadableFile(
             f"the folder {str(out.parent)!r} of --out does not exist", "create it, or give another --out"
         )
     if out.is_dir():
-        raise UnreadableFile(f"--out {str(out)!r} is a folder", "give a file: .parquet or .csv")
-    if out.exists() and data.exists() and out.samefile(data):
+        raise UnreadableFile(f"--out {str(out)!r} is a folder", "give a file: .parquet, .csv or .arrow")
+    files = [Path(each if Path(each).exists() else each.partition("=")[2]) for each in data]
+    if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         raise InvalidParameter("--out would overwrite --data", "give another file as --out")
 
 
@@ -285,7 +314,7 @@ def predict_encrypted(
     active: Annotated[str, typer.Option(metavar="PARTY", help="The party that has the model.")],
     authority: Authority,
     data: Annotated[Path, typer.Option(metavar="FILE", help="Your rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet, .csv or .arrow.")],
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of --data to copy to the output.")] = None,
     as_json: AsJson = False,
 ) -> None:

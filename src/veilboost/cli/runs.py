@@ -274,6 +274,14 @@ def report(
             show_default="audit.json in DIR, if it exists",
         ),
     ] = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Output of veilboost evaluate --json for this run.",
+            show_default="evaluation.json in DIR, if it exists",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the content as one JSON object; write the page only with -o.")
     ] = False,
@@ -295,7 +303,7 @@ def report(
     """
     from veilboost.report.runs import make_report
 
-    made = make_report(paths, audit)
+    made = make_report(paths, audit, evaluation)
     file = out if as_json else out or PAGE
     if file is not None:
         with writing(file):

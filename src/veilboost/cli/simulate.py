@@ -311,7 +311,9 @@ def _progress(trees: int, shown: bool) -> Generator[Watcher]:
         task = bar.add_task("training", total=trees)
 
         def watch(result: RoundResult) -> None:
-            measured = "" if result.validation is None else f" ({result.validation:.4f} on validation rows)"
+            measured = (
+                "" if result.validation is None else f" ({result.metric} {result.validation:.4f} on validation rows)"
+            )
             last = result.number + 1 == trees
             bar.update(task, completed=result.number + 1, description="comparing" if last else f"training{measured}")
 

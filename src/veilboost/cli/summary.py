@@ -16,7 +16,6 @@ from veilboost.report.values import alike
 if TYPE_CHECKING:
     from veilboost.experiment.summary import RunSummary
 
-_CHANCE = {"auc": 0.5}  # the value of guessing, where bars start
 _NAMED = 6  # the number of parties that are listed by name
 _ROLES = {"active": "active (holds the label)"}
 
@@ -57,10 +56,10 @@ def _members(console: Console, done: RunSummary) -> None:
 
 
 def print_quality(console: Console, done: RunSummary) -> None:
-    name, better = done.metric.name, "higher" if done.metric.higher_is_better else "lower"
-    console.print(f"\n[bold]{name} on the test rows[/] ({better} is better)")
-    start = _CHANCE.get(name, 0.0)
-    end = 1.0 if name in _CHANCE else max(done.quality.values())
+    info = done.metric.info
+    console.print(f"\n[bold]{done.metric.name} on the test rows[/] ({info.direction})")
+    start = info.chance
+    end = 1.0 if start else max(done.quality.values())
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for title, value in done.quality.items():
         share = (value - start) / (end - start) if end > start else 0.0

@@ -26,7 +26,7 @@ from veilboost.data.table import PartyTable
 from veilboost.durable import make_folder
 from veilboost.errors import PeerUnreachable
 from veilboost.experiment.problem import Problem, labels
-from veilboost.experiment.run import TEST_ROWS, central_xgboost, margins_alone
+from veilboost.experiment.run import TEST_ROWS, central_xgboost, evaluated, margins_alone
 from veilboost.experiment.summary import Member, RunSummary, learning_curve
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
@@ -234,6 +234,7 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
         central=None if central is None else score(central.prediction),
         exchanges=[item for name, run in runs.items() for item in read_exchanges(run)[1] if item.receiver == name],
         curves={TEST_ROWS: learning_curve(model, columns, truth, None, metric)},
+        evaluation=evaluated(replace(problem, test={ACTIVE: new}), model, scores),
     )
 
 
@@ -245,8 +246,11 @@ def save_result(folder: Path, done: RunSummary) -> None:
         title=f"Demo with {done.spec.name}: three parties over mutual TLS",
         source="veilboost demo",
         settings=dict(facts.settings) | {"test rows": done.rows_test},
+        metric=done.metric.name,
+        higher_is_better=done.metric.higher_is_better,
         quality=done.quality,
         curves=done.curves,
+        evaluation=None if done.evaluation is None else done.evaluation.to_dict(),
         note="This machine ran every party, so the report shows the data of all of them.",
     ).save(folder)
 

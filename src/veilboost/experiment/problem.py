@@ -154,7 +154,7 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
         )
     if options.dataset is not None:
         return *_load_dataset(options.dataset, options), None
-    files, test_files = _files(options.data, "--data"), _files(options.test_data, "--test-data")
+    files, test_files = files_by_party(options.data, "--data"), files_by_party(options.test_data, "--test-data")
     if test_files and set(files) != set(test_files):
         raise UnsupportedCombination(
             "--data and --test-data name different parties",
@@ -177,7 +177,7 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
     return active, train, align_by_id(found)
 
 
-def _files(values: Sequence[str], option: str) -> dict[PartyName | None, str]:
+def files_by_party(values: Sequence[str], option: str) -> dict[PartyName | None, str]:
     """Files by party; a single file without a party name has the key None."""
     files: dict[PartyName | None, str] = {}
     for value in values:

@@ -20,8 +20,10 @@ from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import EmptyTable, InvalidParameter, UnsupportedCombination
+from veilboost.evaluation.evaluate import Evaluation, Scored, can_compare, evaluate, kind_of
 from veilboost.experiment.problem import Problem, Tables, labels, with_declared
 from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
+from veilboost.model.joined import JoinedModel
 from veilboost.model.share import ModelShare
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
@@ -86,22 +88,26 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     def score(prediction: Float64Array) -> float:
         return metric.function(labels(problem.test, problem.active), prediction, test.weight)
 
-    together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
+    prediction = predicted(model, problem.test)
+    together = score(prediction)
+    checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
     xgboost, alone = None, None
     if options.baselines:
-        xgboost = central_xgboost(problem, shares, partition.config, loss, metric, options.threads)
+        stops_by = metric_named(done.metric) if checked else metric
+        xgboost = central_xgboost(problem, shares, partition.config, loss, stops_by, options.threads)
         margin = None if alone_at is None else margins_alone(alone_at, partition.config, options.threads)
         if alone_at is None:
             alone = together
         elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it has all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
+    evaluation = None
     if options.curves:
         columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
         curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
-        checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
         curves |= {VALIDATION_ROWS: checked} if checked else {}
+        evaluation = evaluated(problem, model, prediction)
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
         for name in done.transcripts
@@ -138,10 +144,29 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
+        evaluation=evaluation,
+        curve_metrics={VALIDATION_ROWS: done.metric} if checked else {},
         findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,
     )
+
+
+def predicted(model: JoinedModel, tables: Tables) -> Float64Array:
+    return model.skeleton.loss.predict(model.margins([column for table in tables.values() for column in table.columns]))
+
+
+def evaluated(problem: Problem, model: JoinedModel, prediction: Float64Array) -> Evaluation | None:
+    """The evaluation of the predictions for the test rows, compared with those for the training rows.
+
+    None for binary labels between 0 and 1.
+    """
+    truth, skeleton, kind = labels(problem.test, problem.active), model.skeleton, kind_of(model.skeleton.objective)
+    if kind == "binary" and not np.isin(truth, (0.0, 1.0)).all():
+        return None
+    on_training = predicted(model, problem.train)
+    scored = Scored(kind, truth, prediction, problem.test[problem.active].weight, skeleton.classes)
+    return evaluate(scored, reference=on_training if can_compare(on_training) else None)
 
 
 def margins_alone(problem: Problem, config: TrainingConfig, threads: int) -> Float64Array | None:

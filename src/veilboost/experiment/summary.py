@@ -19,6 +19,7 @@ from veilboost.wire.transcript import Entry, Exchange, Network, shown_to
 
 if TYPE_CHECKING:
     from veilboost.audit.attack import Finding
+    from veilboost.evaluation.evaluate import Evaluation
     from veilboost.report.facts import Facts
 
 _POINTS = 60  # the most points of a learning curve
@@ -85,6 +86,8 @@ class RunSummary:
     rows_validation: int = 0
     xgboost: Baseline | None = None
     baselines: bool = True
+    curve_metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    evaluation: Evaluation | None = None
     history: Sequence[RoundResult] = ()
     fit_seconds: float = 0.0
     peak_rss_mb: float = 0.0
@@ -262,6 +265,8 @@ class RunSummary:
             higher_is_better=self.metric.higher_is_better,
             quality=self.quality,
             curves=self.curves,
+            curve_metrics=self.curve_metrics,
+            evaluation=None if self.evaluation is None else self.evaluation.to_dict(),
             round_seconds=[result.seconds for result in self.history],
             cost={
                 "total": (self.fit_seconds, "s"),

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.data.columns import pyarrow, table_of
+from veilboost.data.columns import ArrowTable, Kind, floats, id_values, kind_of, pyarrow, table_of
+from veilboost.data.load import read_source
+from veilboost.data.schema import Selection
 from veilboost.durable import replacing
-from veilboost.errors import UnknownFormat
+from veilboost.errors import MissingColumn, MixedTypes, UnknownFormat
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
 
 SCORE, PREDICTED, ROW_NUMBER = "score", "predicted", "row"
-ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+ENDINGS = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,22 +73,68 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
     taken = {info.id_name, PREDICTED}
     for at, name in enumerate(names):
         columns[f"class {name}" if name in taken else name] = scores[:, at]
-    columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = np.array(names)[scores.argmax(axis=1)]
+    predicted = np.array(names, dtype=np.object_)[scores.argmax(axis=1)]
+    predicted[np.isnan(scores).any(axis=1)] = None
+    columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = predicted
     return columns
 
 
 def check_ending(file: Path) -> str:
     """The format for a file's suffix."""
     if file.suffix.lower() not in ENDINGS:
-        raise UnknownFormat(f"{file.name!r} has no suffix of a supported format", "use .parquet or .csv")
+        raise UnknownFormat(f"{file.name!r} has no suffix of a supported format", "use .parquet, .csv or .arrow")
     return ENDINGS[file.suffix.lower()]
 
 
 def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
     """Write scores to a file that only its owner can read. The file is replaced atomically."""
-    table = table_of(columns)
+    table, format = table_of(columns), check_ending(file)
     with replacing(file) as temporary:
-        if check_ending(file) == "csv":
+        if format == "csv":
             pyarrow("csv").write_csv(table, temporary)
+        elif format == "arrow":
+            pyarrow("feather").write_feather(table, str(temporary))
         else:
             pyarrow("parquet").write_table(table, temporary)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of rows: (n,), or (n, K) with the names of the K classes. NaN where a row has no score."""
+
+    ids: AnyArray
+    scores: Float64Array
+    classes: tuple[str, ...] | None = None
+    id_name: str | None = None
+
+
+def read_scores(file: Path, id: str | None = None) -> Scores:
+    """Read a file as `write_scores` writes it: the id, then one score, or one per class and the predicted class.
+
+    `id` is the id column; None: the first column of the file.
+    """
+    columns = read_source(file, Selection()).table.column_names
+    if not columns or id not in (None, *columns):
+        raise MissingColumn(f"{str(file)!r} has no id column {id or ''}".rstrip(), "name it with --id")
+    id = id or columns[0]
+    read = read_source(file, Selection(id=id))  # ids keep their spelling only in a column that is known to hold them
+    ids = id_values(id, read.table.column(id), typed=read.typed)
+    others = [name for name in columns if name != id]
+    one = next((name for name in (SCORE, "score_") if name in others), None)
+    if one is not None:
+        return Scores(ids, _numbers(one, read.table), id_name=id)
+    names = [name for name in others if name not in (PREDICTED, "predicted_")]
+    if len(names) == len(others) or len(names) < 2:
+        raise MissingColumn(
+            f"{str(file)!r} has neither a column {SCORE!r} nor a column for each class and {PREDICTED!r}",
+            "give a file that veilboost predict wrote",
+        )
+    classes = tuple(name.removeprefix("class ") if name[6:] in (id, PREDICTED) else name for name in names)
+    return Scores(ids, np.stack([_numbers(name, read.table) for name in names], axis=1), classes, id)
+
+
+def _numbers(name: str, table: ArrowTable) -> Float64Array:
+    column = table.column(name)
+    if kind_of(column) not in (Kind.NUMBER, Kind.NOTHING):
+        raise MixedTypes(f"the column {name!r} holds {kind_of(column).value}", "give scores as numbers")
+    return floats(column)

@@ -286,7 +286,7 @@ class LiveView:
         self._drawn = shown and (console.is_terminal or console.is_jupyter)
         self._began = self._stage_began = time.perf_counter()
         self._stage = ""
-        self._validation: float | None = None
+        self._result: RoundResult | None = None
         self._seen = 0  # rounds of this session
         self._said = self._began
         self._waits: dict[PartyName, str] = {}
@@ -320,7 +320,7 @@ class LiveView:
         self._say(stage)
 
     def _on_round(self, result: RoundResult) -> None:
-        self.round, self._validation = result.number + 1, result.validation
+        self.round, self._result = result.number + 1, result
         self._seen += 1
         self._waits.clear()
         if time.perf_counter() - self._said >= QUIET_SECONDS:
@@ -349,8 +349,8 @@ class LiveView:
 
     def _progress(self) -> Iterator[str]:
         yield f"round {self.round} of {self._rounds}"
-        if self._validation is not None:
-            yield f"{self._validation:.4f} on validation rows"
+        if self._result is not None and self._result.validation is not None:
+            yield f"{self._result.metric} {self._result.validation:.4f} on validation rows"
         now = time.perf_counter()
         yield f"{_duration(now - self._began)} elapsed"
         if self._seen:

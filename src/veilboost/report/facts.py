@@ -29,7 +29,7 @@ FILE = "result.json"
 _FORMAT = "veilboost-result"
 _VERSION = 2  # 2: protections are those of the run's own noise
 SIMULATED = "veilboost simulate"
-_DEFAULTS = ("curves", "round_seconds", "steps", "waiting", "findings", "model", "note")
+_DEFAULTS = ("curves", "curve_metrics", "round_seconds", "steps", "waiting", "evaluation", "findings", "model", "note")
 Kind = Literal["alignment", "round", "level", "end", "other"]
 ALIGNING, SETTING_UP, OPENING, ENDING = "aligning rows", "setting up", "opening rounds", "ending"
 KIND = "total_gain"  # the kind of importance that adds up: a party's share is the sum over its columns
@@ -49,6 +49,8 @@ class Facts:
         The metric of each model: one party alone, the federation, pooled data.
     curves
         Points (round, metric) by the rows they were measured on.
+    curve_metrics
+        The metric of a curve, by the same rows, if it is not `metric`.
     cost
         Totals by display name: (number, unit), with the unit s, B, MB or none.
     steps
@@ -59,6 +61,8 @@ class Facts:
         The messages exchanged, as `Exchange.to_dict`.
     privacy
         The result of `privacy.spending` for each party.
+    evaluation
+        The evaluation of the scores of held-out rows, as `Evaluation.to_dict`; None without one.
     findings
         The findings of an audit, as `Finding.to_dict`; None without an audit.
     model
@@ -83,9 +87,11 @@ class Facts:
     privacy: Mapping[str, Mapping[str, Any]]
     protections: Sequence[Mapping[str, Any]]
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict[str, Any])
+    curve_metrics: Mapping[str, str] = field(default_factory=dict[str, str])
     round_seconds: Sequence[float] = ()
     steps: Sequence[Mapping[str, Any]] = ()
     waiting: Mapping[str, float] = field(default_factory=dict[str, Any])
+    evaluation: Mapping[str, Any] | None = None
     findings: Sequence[Mapping[str, Any]] | None = None
     model: Mapping[str, Any] | None = None
     note: str = ""

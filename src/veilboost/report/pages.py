@@ -1,14 +1,15 @@
-"""HTML pages from the templates in this package: the report of a run, and the findings of an audit."""
+"""HTML pages from the templates in this package: the report of a run, an evaluation, and the findings of an audit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from veilboost import __version__
+from veilboost.boost.metrics import METRIC_INFO, MetricInfo
+from veilboost.report.evaluation import shown
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
 from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_text
@@ -16,7 +17,6 @@ from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_tex
 TEMPLATES = Path(__file__).parent / "templates"
 _WIDE = 460  # width of a chart: two fit side by side, and one is readable on a phone
 _MANY = 25  # the most columns in a chart
-_NAMES = {"auc": "AUC", "aucpr": "AUC of precision and recall", "logloss": "log loss", "rmse": "RMSE", "mae": "MAE"}
 
 
 def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
@@ -44,18 +44,26 @@ def audit_page(protocol: str, findings: Sequence[Mapping[str, Any]], protections
     return render("audit.html", protocol=protocol, findings=findings, protections=protections)
 
 
+def evaluation_page(title: str, evaluation: Mapping[str, Any]) -> str:
+    """The evaluation (`Evaluation.to_dict`) of a model's scores."""
+    found = shown(evaluation)
+    return render("evaluation.html", title=title, evaluation=found, charts=_marked(found.charts))
+
+
 def run_page(facts: Facts) -> str:
     """The report of a run: quality, time, bytes, privacy budget, data revealed to each party, attack results."""
-    facts = replace(facts, metric=_NAMES.get(facts.metric, facts.metric))
-    direction = "higher is better" if facts.higher_is_better else "lower is better"
+    info = _info(facts, facts.metric)
     sent = _sent(facts)
+    evaluation = None if facts.evaluation is None else shown(facts.evaluation)
     steps = [(step, sent[str(step["step"])]) for step in facts.steps]
     senders = list(dict.fromkeys(name for of in sent.values() for name in of))
     return render(
         "run.html",
         facts=facts,
-        direction=direction,
-        quality_charts=_marked(_quality_charts(facts, direction)),
+        metric=info,
+        quality_charts=_marked(_quality_charts(facts, info)),
+        evaluation=evaluation,
+        evaluation_charts=[] if evaluation is None else _marked(evaluation.charts),
         cost_charts=_marked(_cost_charts(facts, sent)),
         model_charts=_marked(_model_charts(facts.model or {})),
         step_headers=("step", "seconds", "requests", *(f"{name} sent" for name in senders)),
@@ -76,25 +84,34 @@ def _marked(drawings: Sequence[str]) -> list[str]:
     return [Markup(each) for each in drawings]  # noqa: S704 - drawn by us, with all text in them escaped
 
 
-def _quality_charts(facts: Facts, direction: str) -> list[str]:
+def _info(facts: Facts, metric: str) -> MetricInfo:
+    """The title and the direction of a metric; a result may name one that this release does not know."""
+    return METRIC_INFO.get(metric) or MetricInfo(metric, facts.higher_is_better)
+
+
+def _quality_charts(facts: Facts, info: MetricInfo) -> list[str]:
     drawings: list[str] = []
     if len(facts.quality) > 1:
         drawings.append(
             bar_chart(
-                f"{facts.metric} by data used",
-                f"{facts.metric}, {direction}",
-                {who: {facts.metric: value} for who, value in facts.quality.items()},
-                start=min([0.5 if facts.metric == "AUC" else 0.0, *facts.quality.values()]),
+                f"{info.title} by data used",
+                f"{info.title}, {info.direction}",
+                {who: {info.title: value} for who, value in facts.quality.items()},
+                start=min([info.chance, *facts.quality.values()]),
                 digits=4,
                 width=_WIDE,
             )
         )
-    if facts.curves:
-        points = {f"together, on {name}": [(x, y) for x, y in each] for name, each in facts.curves.items()}
+    measured = {rows: facts.curve_metrics.get(rows, facts.metric) for rows in facts.curves}
+    for metric in dict.fromkeys(measured.values()):  # a chart for each metric: their values share no axis
+        own = {rows: facts.curves[rows] for rows, of in measured.items() if of == metric}
+        points = {f"together, on {rows}": [(x, y) for x, y in each] for rows, each in own.items()}
         # Baselines of the same metric; the curve itself shows the joint model.
-        levels = {who: value for who, value in facts.quality.items() if not who.startswith("together")}
-        title = f"Learning curve: {facts.metric} on {' and on '.join(facts.curves)}"
-        label = f"{facts.metric} ({direction})"
+        alone = {who: value for who, value in facts.quality.items() if not who.startswith("together")}
+        levels = alone if metric == facts.metric else {}
+        shown = _info(facts, metric)
+        title = f"Learning curve: {shown.title} on {' and on '.join(own)}"
+        label = f"{shown.title} ({shown.direction})"
         drawings.append(line_chart(title, "rounds", label, points, across=levels, width=_WIDE, height=330))
     return drawings
 

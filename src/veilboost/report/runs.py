@@ -19,6 +19,8 @@ from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.statement import Noise
+from veilboost.report.evaluation import FILE as EVALUATION
+from veilboost.report.evaluation import load_evaluation
 from veilboost.report.facts import FILE, Course, Facts, course, kind_of, load_facts, share_facts, training_facts
 from veilboost.types import PartyName
 from veilboost.wire.transcript import Exchange, shown_to
@@ -38,7 +40,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     shares = {name: run.load_share() for name, run in runs.items() if (run.path / "share" / "manifest.json").exists()}
     noise = next((share.skeleton.noise for share in shares.values() if share.skeleton is not None), Noise.SYSTEM)
     metrics = _metrics(driver)
-    metric = _metric(job, shares)
+    metric = next((each["metric"] for each in reversed(metrics) if each.get("metric")), None) or _metric(job, shares)
     steps = _course(driver, job)
     measured = [
         (float(each["number"]) + 1, float(each["validation"])) for each in metrics if each["validation"] is not None
@@ -139,6 +141,7 @@ def _metrics(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _metric(job: Job, shares: Mapping[PartyName, ModelShare]) -> str:
+    """The metric of a run that measured nothing."""
     if job.training.eval_metric != "auto":
         return job.training.eval_metric
     skeleton = next((share.skeleton for share in shares.values() if share.skeleton is not None), None)
@@ -184,10 +187,11 @@ class Report:
     data: Mapping[str, Any]
 
 
-def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
+def make_report(paths: Sequence[Path], audit: Path | None = None, evaluation: Path | None = None) -> Report:
     """Make a report from run folders of one job, a folder that holds them, or a saved result.
 
     `audit` is the output of `veilboost audit --json` for this run; by default audit.json in the first path, if present.
+    `evaluation` is the same of `veilboost evaluate --json`, in evaluation.json.
     """
     from veilboost.report.pages import run_page
 
@@ -198,6 +202,9 @@ def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
         facts = facts if findings is None else replace(facts, findings=findings)
     else:
         facts = facts_of_runs([run for path in paths for run in _runs_in(path)], findings)
+    file = paths[0] / EVALUATION if evaluation is None else evaluation
+    if evaluation is not None or file.is_file():
+        facts = replace(facts, evaluation=load_evaluation(file))
     return Report(facts.title, run_page(facts), facts.to_dict())
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data import load_table
+from veilboost.data.table import drawn_rows
 from veilboost.errors import InvalidParameter, MissingShare, UnknownProtocol, UnsupportedCombination, VeilBoostError
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
@@ -147,9 +149,24 @@ def test_a_participant_predicts_its_own_rows_by_itself(finished, table, tmp_path
     assert scores["id"].to_pylist() == rows.ids.tolist()
     expected = 1.0 / (1.0 + np.exp(-model.margins(rows.columns)[0]))
     assert np.allclose(scores["score"].to_numpy(), expected, rtol=0, atol=1e-12)
+    told = run("predict", "--model", folder.path, "--id", "id", "--data", table, "--out", tmp_path / "s.csv", "--json")
+    assert (told["rows"], told["columns"]) == (400, ["id", "score"])  # the share is the full model
     folder.note(state="failed")
     with pytest.raises(MissingShare, match="not finished"):
         run("predict", "--model", folder.path, "--config", settings, "--data", table, "--out", out)
+
+
+def test_a_participant_evaluates_the_rows_that_it_held_out(finished, table):
+    folder, settings, model = finished
+    with pytest.raises(UnsupportedCombination, match="held out no rows"):
+        run("evaluate", "--model", folder.path, "--config", settings)
+    folder.save_job("validation = 0.25\n" + folder.job_text.replace("\nvalidation = ", "\n# validation = "))
+    told = run("evaluate", "--model", folder.path, "--config", settings, "--json")
+    rows = load_table(table, id="id", label="label")
+    held_out = drawn_rows(rows.ids, 0.25, 0)
+    assert told["rows"] == held_out.sum()
+    margins = model.margins(rows.take(held_out).columns)[0]
+    assert told["metrics"]["auc"]["value"] == pytest.approx(roc_auc_score(rows.label[held_out], margins))
 
 
 def test_a_run_over_rows_is_exported(finished, tmp_path):

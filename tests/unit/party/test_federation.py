@@ -131,7 +131,7 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
         watch = view.watch
         assert watch.waiting is not None
         watch.stage("training")
-        watch.round(RoundResult(11, 0.1, 0.87654))
+        watch.round(RoundResult(11, 0.1, 0.87654, "auc"))
         watch.waiting("shop", "connection refused")
         with console.capture() as drawn:
             console.print(view._draw())
@@ -140,7 +140,7 @@ def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None
             "round 12 of 40",
             "0:00:00 elapsed",
             "left",
-            "0.8765 on validation rows",
+            "auc 0.8765 on validation rows",
             "waiting for shop: connection refused",
         ):
             assert words in drawn.get()
@@ -162,11 +162,11 @@ def test_without_a_terminal_a_line_says_how_far_training_is(monkeypatch: pytest.
         view.watch.total(8)  # a protocol may choose fewer rounds for the rows
         for number, seconds, validation in ((2, 12.0, 0.75), (3, 4.0, None), (4, 4.0, None), (5, 4.0, 0.875)):
             now += seconds
-            view.watch.round(RoundResult(number, seconds, validation))
+            view.watch.round(RoundResult(number, seconds, validation, "auc"))
     assert file.getvalue().splitlines() == [
         "training",
-        "training: round 3 of 8, 0.7500 on validation rows, 0:00:17 elapsed, 0:01:00 left",
-        "training: round 6 of 8, 0.8750 on validation rows, 0:00:29 elapsed, 0:00:12 left",
+        "training: round 3 of 8, auc 0.7500 on validation rows, 0:00:17 elapsed, 0:01:00 left",
+        "training: round 6 of 8, auc 0.8750 on validation rows, 0:00:29 elapsed, 0:00:12 left",
     ]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.bins import Counts, CountsDecrease, Keys, cuts_by_counting
-from veilboost.boost.booster import RoundResult, sample_columns
+from veilboost.boost.booster import RoundResult, best_round, sample_columns
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
+from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable, VeilBoostError
@@ -49,6 +50,7 @@ class SecaggServer(ServerRole):
         cuts = self._find_cuts(schema, base)
         block = block_of_bins(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
         finder = SecaggFinder(self._ask, block, objective, config, self._context.threads)
+        metric = metric_of(objective, config)
         trees: list[Tree] = []
         history: list[RoundResult] = []
         for number in range(config.n_estimators):
@@ -56,22 +58,21 @@ class SecaggServer(ServerRole):
             columns = sample_columns([block.layout.features], number, config)[0]
             start = finder.round(number, self._scale(number, finder), columns)
             trees += grow(finder, start, config, np.empty((objective.trees_per_round, 0)))
-            value = self._measure(number, finder) if self._validates else None
-            history.append(RoundResult(number, time.perf_counter() - started, value))
+            value = self._measure(number, finder, metric) if self._validates else None
+            history.append(RoundResult.measured(number, time.perf_counter() - started, value, metric))
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
             stopping = config.early_stopping_rounds
-            if stopping is not None and number - _best_round(history) >= stopping:
+            if stopping is not None and number - best_round(history, metric) >= stopping:
                 break
         if config.early_stopping_rounds is not None:
-            trees = trees[: (_best_round(history) + 1) * objective.trees_per_round]
+            trees = trees[: (best_round(history, metric) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
         share = full_model("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
         ask_reachable(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
         reports = {name: {"rows of all": self._rows} for name in self._names}
-        metric = metric_of(objective, config).name if self._validates else None
-        return TrainingOutcome(share, history, reports, dropped, metric)
+        return TrainingOutcome(share, history, reports, dropped, metric.name if self._validates else None)
 
     # --- start of the job -------------------------------------------------------------------------------
 
@@ -163,12 +164,12 @@ class SecaggServer(ServerRole):
         answers = self._ask(messages.ScaleRequest(*finder.take_unsent(), number), messages.ScaleAnswer).values()
         return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
-    def _measure(self, number: int, finder: SecaggFinder) -> float:
+    def _measure(self, number: int, finder: SecaggFinder, metric: Metric) -> float:
         """Send the result of the round and return the metric on validation rows."""
         answers = self._ask(messages.MetricRequest(*finder.take_unsent(), number), messages.MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
-        return math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
+        return math.sqrt(mean) if metric.root else mean
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
@@ -190,14 +191,6 @@ def _exactly(answers: list[UInt8Array]) -> float:
         return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
     except OverflowError:
         raise MalformedMessage(_NO_TABLE) from None
-
-
-def _best_round(history: list[RoundResult]) -> int:
-    """The first round with the least value on validation rows: for all metrics that are means, lower is better."""
-    values = [
-        math.inf if each.validation is None or math.isnan(each.validation) else each.validation for each in history
-    ]
-    return values.index(min(values))
 
 
 def _base(objective: Objective, schema: Schema, mean: float, base_score: float | None) -> Float64Array:
