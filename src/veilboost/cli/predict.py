@@ -12,12 +12,10 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
-from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile
 
 user = command_group()
 
-HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # maximum age and timeout of a health check
-CALL_SECONDS = 3.0  # how long a prediction waits for a disconnected party
 Model = Annotated[Path, typer.Option("--model", metavar="RUN", help="The run folder of a finished job.")]
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The settings of this party.")]
 Own = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
@@ -112,7 +110,7 @@ def _stage(text: str) -> Generator[None]:
 
 
 def serve(
-    model: Model,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder of a job that is deployed.")],
     config: Config,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
@@ -142,11 +140,11 @@ def serve(
     max_per_minute: Annotated[int, typer.Option(help="Maximum number of requests of one client in a minute.")] = 600,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
 ) -> None:
-    """Serve predictions as JSON over HTTP.
+    """Serve the scores of a deployed model as JSON over HTTP.
 
-    Run this at the active party of a finished job, while the daemons of the
-    other parties run. Concurrent requests are combined into one joint
-    prediction.
+    Run this at the active party after veilboost deploy, while the daemons of
+    the other parties run. Concurrent requests are combined into one joint
+    prediction. If a party is down, requests get status 503 until it is back.
 
     By default it listens on this machine only. On any other address it needs
     a token (--token-file) or certificates of its clients (--client-ca), and
@@ -157,9 +155,9 @@ def serve(
 
     Examples:
 
-        [bold]veilboost serve --model runs/credit --config bank.toml[/]
+        [bold]veilboost serve runs/credit --config bank.toml[/]
 
-        [bold]veilboost serve --model runs/credit --config bank.toml --token-file token[/]
+        [bold]veilboost serve runs/credit --config bank.toml --token-file token[/]
     """
     numbers = {"--max-rows": max_rows, "--max-body-mb": max_body_mb, "--max-per-minute": max_per_minute}
     for option, value in numbers.items():
@@ -181,7 +179,7 @@ def serve(
             raise
         raise MissingExtra(f"veilboost serve needs {error.name}", "run pip install 'veilboost[serve]'") from None
     from veilboost.logs import EventLogger
-    from veilboost.party.predicting import LivePredictor, open_predictor
+    from veilboost.party.deployments import open_deployment
     from veilboost.party.settings import load_party
 
     host, port = parse_address(listen)
@@ -189,17 +187,6 @@ def serve(
     token = None if token_file is None else read_token(token_file)
     check_exposure(host, token, tls)
     settings = load_party(config)
-    opened = open_predictor(settings, model)
-    if not isinstance(opened, LivePredictor):
-        raise UnsupportedCombination(
-            "this run is of a horizontal job: every participant has the full model and predicts without other parties",
-            "use veilboost predict, or veilboost export for XGBoost",
-        )
-    if opened.job.alignment == "prealigned":  # single rows are matched by their ids
-        raise UnsupportedCombination(
-            f"the run {opened.info.name!r} has alignment = 'prealigned', which cannot match single rows",
-            'train again with alignment = "ecdh" or "hmac_csp" in the job file',
-        )
     console = stderr()
     if tls is None and not is_loopback(host):
         console.print(
@@ -208,25 +195,17 @@ def serve(
 
     requests = EventLogger("veilboost.service")
 
-    def log(line: str) -> None:
-        if not quiet:
-            requests.info("request", line, job=opened.info.name)
+    with open_deployment(settings, run) as deployment, settings.logging.to_stderr():
+        name = deployment.info.name
 
-    app = make_app(
-        opened.info,
-        lambda table: opened.predict(table, CALL_SECONDS),
-        lambda: opened.presence(HEALTH_SECONDS, HEALTH_AGE),
-        limits=ServiceLimits(max_rows, max_body_mb << 20, per_minute=max_per_minute),
-        token=token,
-        log=log,
-    )
-    with settings.logging.to_stderr():
+        def log(line: str) -> None:
+            if not quiet:
+                requests.info("request", line, job=name)
+
+        limits = ServiceLimits(max_rows, max_body_mb << 20, per_minute=max_per_minute)
+        app = make_app(deployment, limits=limits, token=token, log=log)
         run_server(
-            app,
-            host,
-            port,
-            lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
-            tls,
+            app, host, port, lambda where: console.print(f"serving {escape(name)} on {where}", soft_wrap=True), tls
         )
 
 

@@ -12,15 +12,17 @@ import numpy as np
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer, TableBusy
-from veilboost.types import Column, Float64Array
+from veilboost.party.deployments import Scored, Unknown
+from veilboost.types import Column
 
-Score = Callable[[PartyTable], Float64Array]
+Score = Callable[[PartyTable, Unknown], Scored]
 
 
 @dataclass
 class _Waiting:
     table: PartyTable
-    answer: Future[Float64Array] = field(default_factory=Future[Float64Array])
+    unknown: Unknown
+    answer: Future[Scored] = field(default_factory=Future[Scored])
 
 
 class Batcher:
@@ -40,9 +42,9 @@ class Batcher:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def submit(self, table: PartyTable) -> Future[Float64Array]:
+    def submit(self, table: PartyTable, unknown: Unknown = "error") -> Future[Scored]:
         """The scores of these rows, once they are predicted."""
-        request = _Waiting(table)
+        request = _Waiting(table, unknown)
         with self._changed:
             if self._closed:
                 raise _stopping()
@@ -69,7 +71,7 @@ class Batcher:
                 self._answer(batch)
 
     def _next(self) -> list[_Waiting] | None:
-        """The oldest request and those that fit with it; None when the service is stopping."""
+        """The oldest request and the next ones that fit with it; None when the service is stopping."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
@@ -79,10 +81,11 @@ class Batcher:
             ids: set[str] = set()
             rows = 0
             while self._waiting:
-                table = self._waiting[0].table
+                table, unknown = self._waiting[0].table, self._waiting[0].unknown
                 new = set(table.ids.tolist())
                 # The same id twice in one prediction would be a duplicate row.
-                if batch and (rows + table.rows > self._most_rows or not ids.isdisjoint(new)):
+                fits = rows + table.rows <= self._most_rows and ids.isdisjoint(new)
+                if batch and (not fits or unknown != batch[0].unknown):
                     break
                 request = self._waiting.popleft()
                 if request.answer.set_running_or_notify_cancel():  # from here on it cannot be cancelled
@@ -93,7 +96,7 @@ class Batcher:
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:
-            scores = self._score(_joined([request.table for request in batch]))
+            scored = self._score(_joined([request.table for request in batch]), batch[0].unknown)
         except (RowsDiffer, PeerRefused) as error:
             if len(batch) == 1:
                 batch[0].answer.set_exception(error)
@@ -106,8 +109,9 @@ class Batcher:
             return
         start = 0
         for request in batch:
-            request.answer.set_result(scores[start : start + request.table.rows])
-            start += request.table.rows
+            own = slice(start, start + request.table.rows)
+            request.answer.set_result(Scored(scored.ids[own], scored.scores[own], scored.classes, scored.status[own]))
+            start = own.stop
 
     def _answer_each(self, batch: list[_Waiting]) -> None:
         """A request must not fail because of another's rows; an unreachable party fails all of them."""

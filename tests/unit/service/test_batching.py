@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fake_deployment import FakeDeployment
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     ExposedKey,
@@ -20,13 +21,17 @@ from veilboost.errors import (
 )
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
+from veilboost.party.deployments import Unknown
 from veilboost.service.app import is_loopback, parse_address
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token
 from veilboost.service.rows import Schema
-from veilboost.types import Column, Float64Array
+from veilboost.types import Column
 
 pytestmark = pytest.mark.fast
+INFO = ModelInfo(
+    "m", "bank", ("bank", "shop"), "plain", "binary", None, (ColumnInfo("x"), ColumnInfo("k", ("a",))), "id", 1
+)
 
 
 def table(*ids: str) -> PartyTable:
@@ -34,69 +39,69 @@ def table(*ids: str) -> PartyTable:
     return PartyTable(np.array(ids), (Column("x", values), Column("k", np.zeros(len(ids), np.int32), ("a",))))
 
 
-class Slow:
-    """Scores rows by their column, as soon as it may; keeps the ids of each prediction."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[str]] = []
-        self.busy, self.go = threading.Event(), threading.Event()
-        self.away = False
-
-    def __call__(self, rows: PartyTable) -> Float64Array:
-        self.batches.append(rows.ids.tolist())
-        self.busy.set()
-        assert self.go.wait(10)
-        if self.away:
-            raise PeerUnreachable("shop cannot be reached")
-        if "u0" in rows.ids:
-            raise RowsDiffer("1 row is not known to every party")
-        return rows.columns[0].values.astype(np.float64)
-
-
 @pytest.fixture
-def slow() -> Slow:
-    return Slow()
+def slow() -> FakeDeployment:
+    """Answers as soon as `go` is set."""
+    deployment = FakeDeployment(INFO)
+    deployment.go.clear()
+    return deployment
 
 
-def test_those_that_wait_share_a_prediction_and_get_their_own_rows(slow: Slow) -> None:
-    batcher = Batcher(slow, most_rows=4, most_waiting=10)
+def test_those_that_wait_share_a_prediction_and_get_their_own_rows(slow: FakeDeployment) -> None:
+    batcher = Batcher(slow.score, most_rows=4, most_waiting=10)
     first = batcher.submit(table("a1"))
     assert slow.busy.wait(10)
     rest = [batcher.submit(table(*ids)) for ids in (("a2", "a3"), ("a4",), ("a2",), ("a5", "a6", "a7", "a8"))]
     slow.go.set()
-    assert first.result(10).tolist() == [1]
-    assert [future.result(10).tolist() for future in rest] == [[2, 3], [4], [2], [5, 6, 7, 8]]
+    assert first.result(10).scores.tolist() == [1]
+    assert [future.result(10).scores.tolist() for future in rest] == [[2, 3], [4], [2], [5, 6, 7, 8]]
     # a2 comes twice and so waits for the next one; the last would be too many rows with it.
-    assert slow.batches == [["a1"], ["a2", "a3", "a4"], ["a2"], ["a5", "a6", "a7", "a8"]]
+    assert [each.ids.tolist() for each in slow.asked] == [["a1"], ["a2", "a3", "a4"], ["a2"], ["a5", "a6", "a7", "a8"]]
     batcher.close()
 
 
-def test_one_that_is_unknown_spoils_nobody_elses(slow: Slow) -> None:
-    batcher = Batcher(slow, most_rows=10, most_waiting=10)
+def test_one_that_is_unknown_spoils_nobody_elses(slow: FakeDeployment) -> None:
+    batcher = Batcher(slow.score, most_rows=10, most_waiting=10)
     batcher.submit(table("a1"))
     assert slow.busy.wait(10)
     futures = [batcher.submit(table(each)) for each in ("a2", "u0", "a3")]
     slow.go.set()
-    assert futures[0].result(10).tolist() == [2]
+    assert futures[0].result(10).scores.tolist() == [2]
     assert isinstance(futures[1].exception(10), RowsDiffer)
-    assert futures[2].result(10).tolist() == [3]
+    assert futures[2].result(10).scores.tolist() == [3]
     batcher.close()
 
 
-def test_a_party_that_is_away_is_away_for_all(slow: Slow) -> None:
-    batcher = Batcher(slow, most_rows=10, most_waiting=10)
+def test_only_requests_with_the_same_option_share_a_prediction(slow: FakeDeployment) -> None:
+    batcher = Batcher(slow.score, most_rows=10, most_waiting=10)
+    batcher.submit(table("a1"))
+    assert slow.busy.wait(10)
+    modes: tuple[Unknown, ...] = ("skip", "skip", "default", "error")
+    futures = [batcher.submit(table(f"u{at}", f"a{at}"), mode) for at, mode in enumerate(modes, 2)]
+    slow.go.set()
+    found = [future.result(10) for future in futures[:3]]
+    assert isinstance(futures[3].exception(10), RowsDiffer)
+    assert [each.scores.tolist() for each in found[:2]] == [[pytest.approx(np.nan, nan_ok=True), at] for at in (2, 3)]
+    assert found[2].scores.tolist() == [4, 4]
+    assert {each.status for each in found} == {("unknown at shop", "known")}
+    assert [each.rows for each in slow.asked] == [1, 4, 2, 2]
+    batcher.close()
+
+
+def test_a_party_that_is_away_is_away_for_all(slow: FakeDeployment) -> None:
+    batcher = Batcher(slow.score, most_rows=10, most_waiting=10)
     batcher.submit(table("a1"))
     assert slow.busy.wait(10)
     futures = [batcher.submit(table(each)) for each in ("a2", "a3")]
-    slow.away = True
+    slow.error = PeerUnreachable("shop cannot be reached")
     slow.go.set()
     assert all(isinstance(future.exception(10), PeerUnreachable) for future in futures)
-    assert len(slow.batches) == 2
+    assert len(slow.asked) == 2
     batcher.close()
 
 
-def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: Slow) -> None:
-    batcher = Batcher(slow, most_rows=10, most_waiting=2)
+def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: FakeDeployment) -> None:
+    batcher = Batcher(slow.score, most_rows=10, most_waiting=2)
     running = batcher.submit(table("a1"))
     assert slow.busy.wait(10)
     waiting = [batcher.submit(table(each)) for each in ("a2", "a3")]
@@ -110,19 +115,19 @@ def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: Slow) ->
         time.sleep(0.01)
     slow.go.set()
     closing.join(10)
-    assert running.result(10).tolist() == [1]
+    assert running.result(10).scores.tolist() == [1]
     assert isinstance(waiting[1].exception(10), TableBusy)
     with pytest.raises(TableBusy):
         batcher.submit(table("a5"))
 
 
 def test_many_threads_get_their_own_scores() -> None:
-    batcher = Batcher(lambda rows: rows.columns[0].values.astype(np.float64), most_rows=8, most_waiting=1000)
+    batcher = Batcher(FakeDeployment(INFO).score, most_rows=8, most_waiting=1000)
     wrong: list[int] = []
 
     def ask(start: int) -> None:
         for number in range(start, start + 50):
-            if batcher.submit(table(f"a{number}")).result(10).tolist() != [number]:
+            if batcher.submit(table(f"a{number}")).result(10).scores.tolist() != [number]:
                 wrong.append(number)
 
     threads = [threading.Thread(target=ask, args=(50 * k,)) for k in range(8)]
@@ -170,6 +175,6 @@ def test_addresses() -> None:
 def test_an_id_has_a_key_of_its_own() -> None:
     def key(*columns: str) -> str:
         infos = tuple(ColumnInfo(name) for name in columns)
-        return Schema(ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1), 1).id_key
+        return Schema(ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1), 1, 1).id_key
 
     assert (key("x"), key("id")) == ("id", "customer")
