@@ -328,7 +328,8 @@ class PredictionSession(Session):
         positions = [*self._found, self._begun().end(message)]
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         rows = gathered(taken(engine, self._table, positions, message.rows))
-        self._responder = PredictionResponder(self._run.load_share(), rows.columns, rows.rows)
+        share = self._run.load_share()
+        self._responder = PredictionResponder(share, share.matrix(rows.columns, rows.rows))
         self._batches = None
         return Done()
 

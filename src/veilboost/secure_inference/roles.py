@@ -18,7 +18,7 @@ import numpy as np
 from veilboost.boost.grower import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
-from veilboost.infer.joint import Walk
+from veilboost.infer.joint import Routes, Walk
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
@@ -161,7 +161,7 @@ class EncryptedModel:
         threads: int = 1,
     ) -> None:
         """`csp` has one peer, named "csp"."""
-        self._skeleton = skeleton
+        self._skeleton, self._routes = skeleton, Routes(skeleton)
         self._service = known.public(threads)
         self._key = known.fingerprint
         self._csp = csp
@@ -208,7 +208,7 @@ class EncryptedModel:
         The rows must have passed `check`.
         """
         every = np.concatenate(queries)
-        walk = Walk(self._skeleton, len(every))
+        walk = Walk(self._routes, len(every))
         while walk.moving:
             index: list[Int64Array] = []
             place: list[int] = []
