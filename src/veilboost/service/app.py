@@ -9,6 +9,7 @@ import math
 import signal
 import ssl
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from veilboost import __version__
-from veilboost.data.table import PartyTable
 from veilboost.errors import (
     InvalidParameter,
     MalformedMessage,
@@ -30,16 +30,16 @@ from veilboost.errors import (
     OversizedMessage,
     PeerUnreachable,
     RowsDiffer,
+    TableBusy,
     UnknownMessage,
     UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
-from veilboost.party.deployments import KNOWN, Deployment, Scored, Unknown
+from veilboost.party.deployments import KNOWN, Deployment, Scored
 from veilboost.party.identity import passphrase_of
 from veilboost.report.pages import render
-from veilboost.service.batching import Batcher
 from veilboost.service.guard import MOST_PER_MINUTE, SEEN, Guard, Log, Seen, refusal
 from veilboost.service.protocol import TimedProtocol
 from veilboost.service.rows import About, Health, ParsedRequest, Refusal, Schema, read_request
@@ -83,7 +83,7 @@ def make_app(
     Parameters
     ----------
     deployment : Deployment
-        The open deployment; one thread calls its `score`.
+        The open deployment; several threads call its `score`.
     limits : ServiceLimits, optional
         Larger requests are refused.
     token : bytes, optional
@@ -97,24 +97,31 @@ def make_app(
     strangers = Counter(
         "veilboost_unknown_rows", "Rows skipped or scored that a party does not know.", registry=registry
     )
-    predictions = Counter("veilboost_predictions", "Joint predictions made.", registry=registry)
+    # A thread for each request that waits: the deployment scores those together that wait at the same time.
+    threads, waiting = ThreadPoolExecutor(limits.waiting, "score"), 0
+    Gauge("veilboost_waiting_requests", "Requests that wait for their scores.", registry=registry).set_function(
+        lambda: waiting
+    )
 
-    def score(table: PartyTable, unknown: Unknown) -> Scored:
-        scored = deployment.score(table, unknown)
+    async def score(parsed: ParsedRequest) -> Scored:
+        nonlocal waiting
+        if waiting >= limits.waiting:
+            raise TableBusy(f"{waiting} requests are already waiting", "try again in a few seconds")
+        waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            scored = await loop.run_in_executor(threads, deployment.score, parsed.table, parsed.unknown)
+        finally:
+            waiting -= 1
         known = scored.status.count(KNOWN)
-        rows.inc(known if unknown == "skip" else table.rows)
-        strangers.inc(table.rows - known)
-        predictions.inc()
+        rows.inc(known if parsed.unknown == "skip" else len(scored.status))
+        strangers.inc(len(scored.status) - known)
         return scored
-
-    batcher = Batcher(score, limits.rows, limits.waiting)
-    waiting = Gauge("veilboost_waiting_requests", "Requests that wait for their prediction.", registry=registry)
-    waiting.set_function(lambda: batcher.waiting)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         yield
-        await run_in_threadpool(batcher.close)
+        await run_in_threadpool(threads.shutdown)
 
     app = FastAPI(
         title=f"VeilBoost model {info.name}",
@@ -156,7 +163,7 @@ def make_app(
         except VeilBoostError as error:  # the request itself is invalid
             return refusal(error, 413 if isinstance(error, OversizedMessage) else 400, seen)
         try:
-            scored = await asyncio.wrap_future(batcher.submit(parsed.table, parsed.unknown))
+            scored = await score(parsed)
         except VeilBoostError as error:  # the request is valid, but the parties could not answer it
             return refusal(error, 404 if isinstance(error, RowsDiffer) else 503, seen)
         seen.rows = parsed.table.rows
@@ -171,7 +178,7 @@ def make_app(
         # 200 even if a party is unreachable: restarting this service would not help.
         peers = await run_in_threadpool(deployment.presence, HEALTH_SECONDS, HEALTH_AGE)
         status = "degraded" if False in peers.values() else "ok"
-        return Health(status=status, model=info.name, waiting=batcher.waiting, peers=dict(peers))
+        return Health(status=status, model=info.name, waiting=waiting, peers=dict(peers))
 
     text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 

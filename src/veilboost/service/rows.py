@@ -210,7 +210,6 @@ def read_request(body: bytes, schema: Schema) -> ParsedRequest:
     columns = tuple(
         _column(column, [getattr(row, f"column_{at}") for row in rows]) for at, column in enumerate(schema.info.columns)
     )
-    # As text in canonical form: then 7 in one request and "7" in another can share a batch and are known to be equal.
     canonical = canonical_ids(np.array(ids, dtype=np.int64 if whole else np.str_))
     table = PartyTable(np.array([id.decode() for id in canonical]), columns)
     return ParsedRequest(key == "row", tuple(ids), table, unknown)

@@ -147,7 +147,7 @@ def test_metrics_count_requests_errors_rows_and_seconds() -> None:
     assert found["veilboost_requests_total", "POST", "/v1/predict", "200"] == 1
     assert found["veilboost_requests_total", "GET", "other", "404"] == 1
     assert found["veilboost_errors_total", "VB-1113"] == 1
-    assert (found["veilboost_rows_total",], found["veilboost_predictions_total",]) == (2, 1)
+    assert (found["veilboost_rows_total",], found["veilboost_unknown_rows_total",]) == (2, 0)
     assert found["veilboost_waiting_requests",] == 0
     assert found["veilboost_request_seconds_bucket", "+Inf", "/v1/predict"] == 2
     assert found["veilboost_request_seconds_count", "/v1/predict"] == 2
