@@ -128,6 +128,8 @@ id = "id"
 protocols = ["plain"]
 allow_unprotected = ["plain"]
 predictions_per_day = 1000000000
+lookups_per_day = 1000000000
+deploy_to = ["bank"]
 [policy.peers]
 {others}
 """)
