@@ -10,6 +10,7 @@ import typer
 
 from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
+from veilboost.cli.deployments import deploy, deployments, undeploy
 from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
@@ -66,6 +67,8 @@ for _command in (
     prepare,
     train,
     predict,
+    deploy,
+    undeploy,
     serve,
     check,
     transcript,
@@ -81,6 +84,7 @@ for _command in (
     app.command()(_command)
 for _name, _group in (
     ("party", party),
+    ("deployments", deployments),
     ("user", user),
     ("jobs", jobs),
     ("privacy", privacy),

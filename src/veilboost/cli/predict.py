@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -30,6 +30,16 @@ def predict(
     config: Config,
     data: Annotated[Path, typer.Option(metavar="FILE", help="New rows: parquet, csv or arrow.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet or .csv.")],
+    deployment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Deployment to use.", show_default="the newest one of the run; without one, none"
+        ),
+    ] = None,
+    unknown: Annotated[
+        Literal["error", "skip", "default"],
+        typer.Option(metavar="WHAT", help="Rows that a party does not know: error, skip or default."),
+    ] = "error",
     as_json: AsJson = False,
 ) -> None:
     """Predict new rows together with the other parties.
@@ -40,6 +50,11 @@ def predict(
     their tables must contain all these records. They learn which of their rows
     are requested.
 
+    If the run is deployed (veilboost deploy), this takes milliseconds, and rows
+    may be unknown to a party: --unknown skip gives them no score, default lets
+    them go the way of missing values there. The output then has a column
+    status.
+
     After a horizontal job the server and every participant have the full model:
     each predicts its own rows locally, without the other parties.
 
@@ -47,24 +62,31 @@ def predict(
 
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
     """
+    import numpy as np
+
     from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
-    from veilboost.party.predicting import names_of, open_predictor
+    from veilboost.party.deployments import KNOWN, Scored, open_scorer
+    from veilboost.party.predicting import names_of
     from veilboost.party.settings import load_party
 
     # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
     _check_place(data, out)
     settings = load_party(config)
-    opened = open_predictor(settings, model)
-    info = opened.info
-    with _stage(f"reading {data}"):
-        table = opened.load(data)
-    others = names_of([name for name in info.parties if name != info.party] or [info.party])
-    started = time.monotonic()
-    with _stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
-        found = opened.predict(table)
-    seconds = time.monotonic() - started
+    with open_scorer(settings, model, deployment, unknown) as opened:
+        info = opened.info
+        with _stage(f"reading {data}"):
+            table = opened.load(data)
+        others = names_of([name for name in info.parties if name != info.party] or [info.party])
+        started = time.monotonic()
+        with _stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
+            found = opened.predict(table)
+        seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
+    lost = 0
+    if unknown != "error" and isinstance(found, Scored):
+        columns["status" if "status" not in columns else "status_"] = np.array(found.status)
+        lost = sum(each != KNOWN for each in found.status)
     with writing(out):
         write_scores(out, columns)
     told = {
@@ -76,6 +98,7 @@ def predict(
         "classes": info.classes,
         "model": info.name,
         "parties": info.parties,
+        "unknown": lost,
         "seconds": seconds,
     }
     tell(
@@ -255,6 +278,31 @@ def publish(
     told = {"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds}
     what = f"{known.directory.size} serial numbers, {known.scheme}, in {seconds_text(seconds)}"
     tell(told, as_json, f"published {escape(run)} for users: {what}")
+
+
+@user.command()
+def withdraw(
+    config: Own,
+    run: Run,
+    authority: Authority,
+    csp: Annotated[str, typer.Option(metavar="PARTY", help="The csp, which holds the secret key.")],
+    as_json: AsJson = False,
+) -> None:
+    """End a published service. Run this at the active party of its model.
+
+    The encrypted model is removed here, and its keys at the authority and the
+    CSP. If one of them cannot be reached, run the command again. Publish the
+    model again to serve it with new keys.
+
+    Examples:
+
+        [bold]veilboost user withdraw --config bank.toml --run loan --authority ta --csp csp[/]
+    """
+    from veilboost.party.settings import load_party
+    from veilboost.secure_inference.client import withdraw as withdraw_service
+
+    withdraw_service(load_party(config), run, authority, csp)
+    tell({"run": run, "withdrawn": True}, as_json, f"{escape(run)} is served to users no longer")
 
 
 @user.command("predict")

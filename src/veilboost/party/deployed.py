@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -244,6 +245,37 @@ def _stamp_of(settings: PartySettings) -> tuple[Any, ...]:
 def refuse_ended(status: DeploymentStatus) -> None:
     if status.now != LIVE:
         raise DeploymentEnded(f"the deployment {status.label} is {status.now}", public=True)
+
+
+# --- what was asked, for the owner ----------------------------------------------------------------------------------
+
+
+def asked_by_day(folder: DeploymentFolder) -> list[dict[str, Any]]:
+    """The number of requests and of rows, by day, peer and kind."""
+    found = dict[tuple[str, str, str], list[int]]()
+    for each in folder.read_trail():
+        day = datetime.fromtimestamp(each["when"], UTC).strftime("%Y-%m-%d")
+        total = found.setdefault((day, each["peer"], each["what"]), [0, 0])
+        total[0] += 1
+        total[1] += each["rows"]
+    names = ("day", "peer", "what", "requests", "rows")
+    return [dict(zip(names, (*key, *total), strict=True)) for key, total in found.items()]
+
+
+def read_trail(settings: PartySettings, folder: DeploymentFolder, id: str | None = None) -> list[dict[str, Any]]:
+    """The trail of a passive party, with the ids of the rows while the deployment lives; of one id, if it is given."""
+    found, kept = list(folder.read_trail()), folder.load_index()
+    if kept is None:
+        if id is not None:
+            raise DeploymentEnded("the ids of a deployment that has ended are not known any more")
+        return found
+    ids = load_allowed(settings).ids
+    _, rows = SlotOwner(folder.key, settings.cores).updated(SlotTable.of(kept), ids)
+    names = [None if row < 0 else ids[row].item() for row in rows.tolist()]
+    for each in found:
+        if "slots" in each:
+            each["ids"] = [names[slot] for slot in each["slots"] if slot >= 0]
+    return [each for each in found if id is None or id in map(str, each.get("ids", ()))]
 
 
 Proposal = ProposeDeployment | OpenDeployment | WithdrawDeployment

@@ -210,12 +210,10 @@ def list_deployments(settings: PartySettings) -> list[DeploymentFolder]:
 def find_deployment(
     settings: PartySettings, name: str, version: int | None = None, *, live: bool = False
 ) -> DeploymentFolder:
-    """The newest deployment of this name; `live`: that answers. Raises if two active parties have one of this name."""
-    found = [
-        each
-        for each in list_deployments(settings)
-        if each.status.name == name and version in (None, each.status.version) and (each.status.now == LIVE or not live)
-    ]
+    """The newest deployment of this name or id; `live`: that answers. Raises if several active parties have one."""
+    found = [each for each in list_deployments(settings) if name in (each.status.name, each.id)]
+    found = [each for each in found if version in (None, each.status.version)]
+    found = [each for each in found if each.status.now == LIVE or not live]
     if not found:
         which = f"{name!r}" if version is None else f"{name!r} version {version}"
         raise UnknownDeployment(f"{settings.name} has no {'live ' if live else ''}deployment {which}")
@@ -224,11 +222,12 @@ def find_deployment(
     return found[0]
 
 
-def deployment_of_run(settings: PartySettings, run: str) -> DeploymentFolder | None:
-    """The newest live deployment of a run that this party drives."""
-    for each in list_deployments(settings):
+def deployment_of_run(settings: PartySettings, run: Path) -> DeploymentFolder | None:
+    """The newest live deployment of the run in this folder, which this party drives."""
+    run = run.resolve()
+    for each in list_deployments(settings) if run.parent == settings.runs.resolve() else ():
         status = each.status
-        if (status.run, status.active, status.now) == (run, settings.name, LIVE):
+        if (status.run, status.active, status.now) == (run.name, settings.name, LIVE):
             return each
     return None
 

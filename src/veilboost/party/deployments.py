@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from veilboost.errors import (
 )
 from veilboost.infer.joint import JointModel
 from veilboost.infer.messages import PREDICTION_MESSAGES, BeginScoring
+from veilboost.infer.scores import ModelInfo
 from veilboost.party.coordinator import RELEASE_SECONDS, Connections
 from veilboost.party.deployment_folder import (
     DAY,
@@ -42,11 +45,12 @@ from veilboost.party.deployment_folder import (
     DeploymentFolder,
     DeploymentStatus,
     deployment_of_run,
+    find_deployment,
     list_deployments,
 )
 from veilboost.party.job import run_name
 from veilboost.party.messages import CONTROL_MESSAGES, OpenDeployment, ProposeDeployment, WithdrawDeployment
-from veilboost.party.predicting import LivePredictor, open_predictor
+from veilboost.party.predicting import LivePredictor, Prediction, open_predictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, PartyName
@@ -320,11 +324,42 @@ class Deployment:
 
 def open_deployment(settings: PartySettings, folder: Path) -> Deployment:
     """The newest live deployment of the run in this folder. Contacts no party yet."""
-    name = folder.resolve().name
-    found = deployment_of_run(settings, name)
+    found = deployment_of_run(settings, folder)
     if found is None:
-        raise UnknownDeployment(f"the run {name!r} is not deployed", f"run veilboost deploy {folder} --config FILE")
+        what = f"the run {folder.resolve().name!r} is not deployed"
+        raise UnknownDeployment(what, f"run veilboost deploy {folder} --config FILE")
     return Deployment(settings, found)
+
+
+class Scorer(NamedTuple):
+    """How a run predicts new rows: about the model, a reader of rows, and the prediction."""
+
+    info: ModelInfo
+    load: Callable[[object], PartyTable]
+    predict: Callable[[PartyTable], Prediction | Scored]
+
+
+@contextmanager
+def open_scorer(
+    settings: PartySettings, folder: Path, name: str | None = None, unknown: Unknown = "error"
+) -> Generator[Scorer]:
+    """Predict with the named deployment, or that of the run in this folder; without one, in a session of its own."""
+    found = deployment_of_run(settings, folder) if name is None else find_deployment(settings, name, live=True)
+    if found is None:
+        if unknown != "error":
+            raise UnsupportedCombination(
+                f"--unknown {unknown} needs a deployment", f"run veilboost deploy {folder} --config FILE first"
+            )
+        opened = open_predictor(settings, folder)
+        yield Scorer(opened.info, opened.load, opened.predict)
+        return
+    if found.status.run != folder.resolve().name:
+        raise InvalidParameter(
+            f"the deployment {found.status.label} is of the run {found.status.run!r}", "give its run folder as --model"
+        )
+    seconds = settings.limits.connect_seconds
+    with Deployment(settings, found) as deployed:
+        yield Scorer(deployed.info, deployed.load, partial(deployed.score, unknown=unknown, seconds=seconds))
 
 
 def deploy(settings: PartySettings, folder: Path, days: float = DAYS, name: str | None = None) -> Deployment:

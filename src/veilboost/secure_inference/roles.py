@@ -71,6 +71,8 @@ class ServiceAuthority:
     def handle(self, party: PartyName, message: Message) -> Message:
         if isinstance(message, messages.PublishTask):
             return self._publish(party, message)
+        if isinstance(message, messages.WithdrawService):
+            return self._withdraw(party)
         if self._task is None:
             raise UnexpectedMessage("no task has been published")
         if isinstance(message, messages.RegisterAttributes):
@@ -97,6 +99,12 @@ class ServiceAuthority:
             raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither of them")
         self._secret, self._public = generate(message.scheme, self._random, self._key_bits, self._allow_insecure)
         self._task, self._active = message, party
+        return Done()
+
+    def _withdraw(self, party: PartyName) -> Done:
+        if self._task is not None and party != self._active:
+            raise UnexpectedMessage("only the party that published a task withdraws it")
+        self._task, self._registered = None, {}
         return Done()
 
     def _register(self, party: PartyName, task: messages.PublishTask, message: messages.RegisterAttributes) -> Done:
