@@ -35,6 +35,7 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "scale": ("--out", "{folder}"),
     "plan": (),
     "wan": (),
+    "serve": (),
     "gradient_bits": ("--data", "{data}"),
     "masked": ("--data", "{data}"),
     "smm": ("--data", "{data}"),

@@ -344,6 +344,18 @@ class LimitReached(WireError):
     fix = "end other jobs and predictions of this peer, or raise the limit under [limits] in the settings of the party"
 
 
+class StaleIndex(WireError):
+    code = "VB-1413"
+    summary = "the rows of a deployment have changed"
+    fix = "ask again: the changes are fetched by themselves"
+
+
+class DeploymentEnded(WireError):
+    code = "VB-1414"
+    summary = "a deployment was withdrawn, or its time is over"
+    fix = "run `veilboost deploy RUN --config FILE` at the active party, if the owners agree to a new deployment"
+
+
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------
 
 
@@ -549,6 +561,12 @@ class UnusableBackup(JobError):
     code = "VB-1713"
     summary = "the party's backup cannot be restored"
     fix = "use another backup of this party"
+
+
+class UnknownDeployment(JobError):
+    code = "VB-1714"
+    summary = "the party has no deployment with this name"
+    fix = "run `veilboost deployments list --config FILE` to list the deployments of a party"
 
 
 # --- 18xx: privacy ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import typer
 
 from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
+from veilboost.cli.deployments import deploy, deployments, undeploy
 from veilboost.cli.evaluate import evaluate
 from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
@@ -68,6 +69,8 @@ for _command in (
     train,
     predict,
     evaluate,
+    deploy,
+    undeploy,
     serve,
     check,
     transcript,
@@ -83,6 +86,7 @@ for _command in (
     app.command()(_command)
 for _name, _group in (
     ("party", party),
+    ("deployments", deployments),
     ("user", user),
     ("jobs", jobs),
     ("privacy", privacy),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -17,8 +17,6 @@ from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, Uns
 
 user = command_group()
 
-HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # maximum age and timeout of a health check
-CALL_SECONDS = 3.0  # how long a prediction waits for a disconnected party
 Model = Annotated[Path, typer.Option("--model", metavar="RUN", help="The run folder of a finished job.")]
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The settings of this party.")]
 Own = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
@@ -46,6 +44,16 @@ def predict(
     id: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Record-id column, for a saved model: it stores none.")
     ] = None,
+    deployment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Deployment to use.", show_default="the newest one of the run; without one, none"
+        ),
+    ] = None,
+    unknown: Annotated[
+        Literal["error", "skip", "default"],
+        typer.Option(metavar="WHAT", help="Rows that a party does not know: error, skip or default."),
+    ] = "error",
     as_json: AsJson = False,
 ) -> None:
     """Predict new rows, together with the other parties or with a saved model.
@@ -55,6 +63,11 @@ def predict(
     look up the same records in their own tables, so their daemons must run and
     their tables must contain all these records. They learn which of their rows
     are requested.
+
+    If the run is deployed (veilboost deploy), this takes milliseconds, and rows
+    may be unknown to a party: --unknown skip gives them no score, default lets
+    them go the way of missing values there. The output then has a column
+    status.
 
     After a horizontal job the server and every participant have the full model:
     each predicts its own rows locally, without the other parties.
@@ -68,9 +81,12 @@ def predict(
 
         [bold]veilboost predict --model model --id id --data bank=b.csv --data shop=s.csv --out scores.csv[/]
     """
+    import numpy as np
+
     from veilboost.experiment.saved import SavedPredictor
     from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
-    from veilboost.party.predicting import names_of, open_predictor
+    from veilboost.party.deployments import KNOWN, Scored, open_scorer
+    from veilboost.party.predicting import names_of
     from veilboost.party.settings import load_party
 
     # Validate locally first: requests to other parties count against their daily limit.
@@ -78,6 +94,10 @@ def predict(
     _check_place(data, out)
     started = time.monotonic()
     if config is None:
+        if deployment is not None or unknown != "error":
+            raise UnsupportedCombination(
+                "--deployment and --unknown are of a deployed run", "give the settings of this party with --config"
+            )
         saved = SavedPredictor(model, id)
         info, others, rows = saved.info, str(model), saved.load(data)
         if rows.unknown:
@@ -85,16 +105,20 @@ def predict(
         found = saved.predict(rows)
     else:
         file, settings = only_file(data), load_party(config)
-        opened = open_predictor(settings, model)
-        info = opened.info
-        with _stage(f"reading {file}"):
-            rows = opened.load(file)
-        others = names_of([name for name in info.parties if name != info.party] or [info.party])
-        started = time.monotonic()
-        with _stage(f"predicting {rows.rows} rows with {others}"), settings.logging.to_stderr("warning"):
-            found = opened.predict(rows)
+        with open_scorer(settings, model, deployment, unknown) as opened:
+            info = opened.info
+            with _stage(f"reading {file}"):
+                rows = opened.load(file)
+            others = names_of([name for name in info.parties if name != info.party] or [info.party])
+            started = time.monotonic()
+            with _stage(f"predicting {rows.rows} rows with {others}"), settings.logging.to_stderr("warning"):
+                found = opened.predict(rows)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
+    lost = 0
+    if unknown != "error" and isinstance(found, Scored):
+        columns["status" if "status" not in columns else "status_"] = np.array(found.status)
+        lost = sum(each != KNOWN for each in found.status)
     with writing(out):
         write_scores(out, columns)
     told = {
@@ -106,6 +130,7 @@ def predict(
         "classes": info.classes,
         "model": info.name,
         "parties": info.parties,
+        "unknown": lost,
         "seconds": seconds,
     }
     tell(
@@ -141,7 +166,7 @@ def _stage(text: str) -> Generator[None]:
 
 
 def serve(
-    model: Model,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder of a job that is deployed.")],
     config: Config,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
@@ -171,11 +196,11 @@ def serve(
     max_per_minute: Annotated[int, typer.Option(help="Maximum number of requests of one client in a minute.")] = 600,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
 ) -> None:
-    """Serve predictions as JSON over HTTP.
+    """Serve the scores of a deployed model as JSON over HTTP.
 
-    Run this at the active party of a finished job, while the daemons of the
-    other parties run. Concurrent requests are combined into one joint
-    prediction.
+    Run this at the active party after veilboost deploy, while the daemons of
+    the other parties run. Concurrent requests are combined into one joint
+    prediction. If a party is down, requests get status 503 until it is back.
 
     By default it listens on this machine only. On any other address it needs
     a token (--token-file) or certificates of its clients (--client-ca), and
@@ -186,9 +211,9 @@ def serve(
 
     Examples:
 
-        [bold]veilboost serve --model runs/credit --config bank.toml[/]
+        [bold]veilboost serve runs/credit --config bank.toml[/]
 
-        [bold]veilboost serve --model runs/credit --config bank.toml --token-file token[/]
+        [bold]veilboost serve runs/credit --config bank.toml --token-file token[/]
     """
     numbers = {"--max-rows": max_rows, "--max-body-mb": max_body_mb, "--max-per-minute": max_per_minute}
     for option, value in numbers.items():
@@ -210,7 +235,7 @@ def serve(
             raise
         raise MissingExtra(f"veilboost serve needs {error.name}", "run pip install 'veilboost[serve]'") from None
     from veilboost.logs import EventLogger
-    from veilboost.party.predicting import LivePredictor, open_predictor
+    from veilboost.party.deployments import open_deployment
     from veilboost.party.settings import load_party
 
     host, port = parse_address(listen)
@@ -218,17 +243,6 @@ def serve(
     token = None if token_file is None else read_token(token_file)
     check_exposure(host, token, tls)
     settings = load_party(config)
-    opened = open_predictor(settings, model)
-    if not isinstance(opened, LivePredictor):
-        raise UnsupportedCombination(
-            "this run is of a horizontal job: every participant has the full model and predicts without other parties",
-            "use veilboost predict, or veilboost export for XGBoost",
-        )
-    if opened.job.alignment == "prealigned":  # single rows are matched by their ids
-        raise UnsupportedCombination(
-            f"the run {opened.info.name!r} has alignment = 'prealigned', which cannot match single rows",
-            'train again with alignment = "ecdh" or "hmac_csp" in the job file',
-        )
     console = stderr()
     if tls is None and not is_loopback(host):
         console.print(
@@ -237,25 +251,17 @@ def serve(
 
     requests = EventLogger("veilboost.service")
 
-    def log(line: str) -> None:
-        if not quiet:
-            requests.info("request", line, job=opened.info.name)
+    with open_deployment(settings, run) as deployment, settings.logging.to_stderr():
+        name = deployment.info.name
 
-    app = make_app(
-        opened.info,
-        lambda table: opened.predict(table, CALL_SECONDS),
-        lambda: opened.presence(HEALTH_SECONDS, HEALTH_AGE),
-        limits=ServiceLimits(max_rows, max_body_mb << 20, per_minute=max_per_minute),
-        token=token,
-        log=log,
-    )
-    with settings.logging.to_stderr():
+        def log(line: str) -> None:
+            if not quiet:
+                requests.info("request", line, job=name)
+
+        limits = ServiceLimits(max_rows, max_body_mb << 20, per_minute=max_per_minute)
+        app = make_app(deployment, limits=limits, token=token, log=log)
         run_server(
-            app,
-            host,
-            port,
-            lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
-            tls,
+            app, host, port, lambda where: console.print(f"serving {escape(name)} on {where}", soft_wrap=True), tls
         )
 
 
@@ -305,6 +311,31 @@ def publish(
     told = {"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds}
     what = f"{known.directory.size} serial numbers, {known.scheme}, in {seconds_text(seconds)}"
     tell(told, as_json, f"published {escape(run)} for users: {what}")
+
+
+@user.command()
+def withdraw(
+    config: Own,
+    run: Run,
+    authority: Authority,
+    csp: Annotated[str, typer.Option(metavar="PARTY", help="The csp, which holds the secret key.")],
+    as_json: AsJson = False,
+) -> None:
+    """End a published service. Run this at the active party of its model.
+
+    The encrypted model is removed here, and its keys at the authority and the
+    CSP. If one of them cannot be reached, run the command again. Publish the
+    model again to serve it with new keys.
+
+    Examples:
+
+        [bold]veilboost user withdraw --config bank.toml --run loan --authority ta --csp csp[/]
+    """
+    from veilboost.party.settings import load_party
+    from veilboost.secure_inference.client import withdraw as withdraw_service
+
+    withdraw_service(load_party(config), run, authority, csp)
+    tell({"run": run, "withdrawn": True}, as_json, f"{escape(run)} is served to users no longer")
 
 
 @user.command("predict")

@@ -1,9 +1,10 @@
 """Joint prediction by the active party and the passive parties, by routing or in one exchange.
 
 By routing, the active party only asks about nodes that rows visit, for all trees in parallel, with at most one exchange
-per level and batch of rows. In one exchange, every passive party sends the assignments of all its splits, and the
-active party does the rest alone: this takes fewer rounds, but reveals the left/right assignment of every row at every
-split, visited or not. A passive party only answers which rows go left at its own nodes.
+per level and batch of rows: rows move through its own nodes without one, until each waits at a node of another party.
+In one exchange, every passive party sends the assignments of all its splits, and the active party does the rest alone:
+this takes fewer rounds, but reveals the left/right assignment of every row at every split, visited or not. A passive
+party only answers which rows go left at its own nodes.
 """
 
 from __future__ import annotations
@@ -27,72 +28,85 @@ Bits = Mapping[PartyName, BoolArray | UInt8Array]  # for each party, whether the
 
 def predict_joint(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
     """Margins (K, rows), by routing."""
-    skeleton, values = _begin(share, columns, rows, peers)
-    batch = max(1, PAIRS_AT_ONCE // max(1, len(skeleton.trees)))
-
-    def walk(low: int) -> Float64Array:
-        def ask(waiting: Mapping[PartyName, Pairs]) -> Callable[[], Bits]:
-            requests = {
-                name: RouteRequest(pairs.tree, pairs.node, pairs.starts, pairs.rows + np.int32(low))
-                for name, pairs in waiting.items()
-            }
-            pending = peers.send(requests)
-            return lambda: {
-                name: _unpack(name, answer.left, len(waiting[name].rows))
-                for name, answer in peers.collect(pending, RouteAnswer).items()
-            }
-
-        return _walk(skeleton, share, values[:, low : low + batch], ask)
-
-    shares = [walk(low) for low in range(0, rows, batch)]
-    return np.concatenate(shares, axis=1) if shares else np.empty((skeleton.trees_per_round, 0))
+    values = share.matrix(columns, rows)
+    return JointModel(share).margins(values, peers, {name: BeginPrediction(rows) for name in peers.names})
 
 
 def predict_oneshot(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
     """Margins (K, rows), in one exchange."""
-    skeleton, values = _begin(share, columns, rows, peers)
+    model = JointModel(share)
+    model.check_reached(peers)
+    values = share.matrix(columns, rows)
+    peers.hold({name: BeginPrediction(rows) for name in peers.names}, Done)
     answers = peers.ask({name: AllSplitsRequest() for name in peers.names}, AllSplits)
     for name, answer in answers.items():
         if len(answer.tree) != len(answer.node) or answer.left.shape != (len(answer.tree), (rows + 7) // 8):
             raise MalformedMessage(f"{name} answered for the wrong number of rows or splits")
 
-    def look_up(waiting: Mapping[PartyName, Pairs]) -> Callable[[], Bits]:
-        return lambda: {name: _look_up(name, answers[name], pairs) for name, pairs in waiting.items()}
+    def look_up(waiting: Mapping[PartyName, Pairs]) -> Bits:
+        return {name: _look_up(name, answers[name], pairs) for name, pairs in waiting.items()}
 
-    return _walk(skeleton, share, values, look_up)
-
-
-def _begin(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> tuple[Skeleton, Float32Array]:
-    """The skeleton of an active party's share whose other parties can all be reached, and its own values."""
-    if share.skeleton is None:
-        raise MissingShare(f"the share of {share.party} has no skeleton: only the active party can predict")
-    absent = [name for name in share.skeleton.parties if name not in (share.party, *peers.names)]
-    if absent:
-        raise MissingShare(f"{', '.join(absent)} cannot be reached")
-    values = share.matrix(columns, rows)
-    peers.ask({name: BeginPrediction(rows) for name in peers.names}, Done)
-    return share.skeleton, values
+    return model.walk(values, look_up)
 
 
-def _walk(
-    skeleton: Skeleton,
-    share: ModelShare,
-    values: Float32Array,
-    ask: Callable[[Mapping[PartyName, Pairs]], Callable[[], Bits]],
-) -> Float64Array:
-    """Margins of these rows. The result of `ask` is called after this party's own pairs have moved."""
-    walk = Walk(skeleton, values.shape[1])
-    while walk.moving:
-        waiting = {skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()}
-        own = waiting.pop(share.party, None)
-        answered = ask(waiting)
-        if own is not None:
-            records = np.repeat(share.records.find(own.tree, own.node), own.counts)
-            walk.move(own.index, share.records.goes_left(values, records, own.rows))
-        for name, left in answered().items():
-            walk.move(waiting[name].index, left)
-        walk.settle()
-    return walk.margins()
+class JointModel:
+    """The active party's share, prepared once to predict many times."""
+
+    def __init__(self, share: ModelShare) -> None:
+        if share.skeleton is None:
+            raise MissingShare(f"the share of {share.party} has no skeleton: only the active party can predict")
+        self.share, self.skeleton = share, share.skeleton
+        self._routes = Routes(share.skeleton)
+        self._own = share.skeleton.parties.index(share.party) if share.party in share.skeleton.parties else -1
+        self._record_of = np.full(self._routes.nodes, -1, dtype=np.int32)
+        self._record_of[self._routes.first[share.records.tree] + share.records.node] = np.arange(share.records.count)
+
+    def check_reached(self, peers: Peers) -> None:
+        """Raise unless all other parties of the model are among these peers."""
+        absent = [name for name in self.skeleton.parties if name not in (self.share.party, *peers.names)]
+        if absent:
+            raise MissingShare(f"{', '.join(absent)} cannot be reached")
+
+    def margins(self, values: Float32Array, peers: Peers, begin: Mapping[PartyName, Message]) -> Float64Array:
+        """Margins (K, rows) of encoded rows, by routing.
+
+        A peer receives its message of `begin` together with the first question; if no row reaches its nodes, neither.
+        """
+        self.check_reached(peers)
+        rows, begun = values.shape[1], set[PartyName]()
+        batch = max(1, PAIRS_AT_ONCE // max(1, len(self.skeleton.trees)))
+
+        def walk(low: int) -> Float64Array:
+            def ask(waiting: Mapping[PartyName, Pairs]) -> Bits:
+                new = waiting.keys() - begun
+                begun.update(new)
+                peers.hold({name: begin[name] for name in new}, Done)
+                requests = {
+                    name: RouteRequest(pairs.tree, pairs.node, pairs.starts, pairs.rows + np.int32(low))
+                    for name, pairs in waiting.items()
+                }
+                answers = peers.ask(requests, RouteAnswer)
+                return {name: _unpack(name, answers[name].left, len(pairs.rows)) for name, pairs in waiting.items()}
+
+            return self.walk(values[:, low : low + batch], ask)
+
+        shares = [walk(low) for low in range(0, rows, batch)]
+        return np.concatenate(shares, axis=1) if shares else np.empty((self.skeleton.trees_per_round, 0))
+
+    def walk(self, values: Float32Array, ask: Callable[[Mapping[PartyName, Pairs]], Bits]) -> Float64Array:
+        """Margins of these rows. `ask` is called when every pair waits at a node of another party."""
+        walk = Walk(self._routes, values.shape[1])
+        while True:
+            while len(own := walk.at_nodes_of(self._own)):
+                records = self._record_of[walk.nodes(own)]
+                walk.move(own, self.share.records.goes_left(values, records, own % values.shape[1]))
+                walk.settle()
+            if not walk.moving:
+                return walk.margins()
+            waiting = {self.skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()}
+            for name, left in ask(waiting).items():
+                walk.move(waiting[name].index, left)
+            walk.settle()
 
 
 def _unpack(name: PartyName, packed: UInt8Array, count: int) -> UInt8Array:
@@ -126,28 +140,46 @@ class Pairs:
         return np.diff(self.starts)
 
 
-class Walk:
-    """The current node of every (tree, row) pair. Nodes are numbered over all trees, tree after tree."""
+class Routes:
+    """The nodes of all trees, tree after tree, as arrays: what every walk of a model needs."""
 
-    def __init__(self, skeleton: Skeleton, rows: int) -> None:
-        self._skeleton = skeleton
-        self._rows = rows
+    def __init__(self, skeleton: Skeleton) -> None:
         sizes = [tree.nodes for tree in skeleton.trees]
-        first = np.cumsum(np.array([0, *sizes], dtype=np.int64))
-        self._tree_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        self._node_of = (np.arange(int(first[-1]), dtype=np.int64) - np.repeat(first[:-1], sizes)).astype(np.int32)
-        self._left = np.concatenate(
-            [np.where(t.left == LEAF, LEAF, t.left + at) for t, at in zip(skeleton.trees, first[:-1], strict=True)]
+        ends = np.cumsum(np.array([0, *sizes], dtype=np.int64))
+        self.base_margin, self.groups, self.nodes, self.first = (
+            skeleton.base_margin,
+            skeleton.trees_per_round,
+            int(ends[-1]),
+            ends[:-1],
+        )
+        self.tree_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        self.node_of = (np.arange(self.nodes, dtype=np.int64) - np.repeat(self.first, sizes)).astype(np.int32)
+        self.left = np.concatenate(
+            [np.where(t.left == LEAF, LEAF, t.left + at) for t, at in zip(skeleton.trees, self.first, strict=True)]
         ).astype(np.int32)
-        self._owner = np.concatenate([tree.owner for tree in skeleton.trees])
-        self._weight = np.concatenate([tree.weight for tree in skeleton.trees])
-        self._at = np.repeat(first[:-1].astype(np.int32), rows)  # pair = tree * rows + row
-        self._moving = np.flatnonzero(self._left[self._at] != LEAF)
+        self.owner = np.concatenate([tree.owner for tree in skeleton.trees])
+        self.weight = np.concatenate([tree.weight for tree in skeleton.trees])
+
+
+class Walk:
+    """The current node of every (tree, row) pair, numbered tree * rows + row."""
+
+    def __init__(self, routes: Routes, rows: int) -> None:
+        self._routes, self._rows = routes, rows
+        self._at = np.repeat(routes.first.astype(np.int32), rows)
+        self._moving = np.flatnonzero(routes.left[self._at] != LEAF)
+
+    def nodes(self, pairs: Int64Array) -> Int32Array:
+        """The nodes at which these pairs are."""
+        return self._at[pairs]
+
+    def at_nodes_of(self, owner: int) -> Int64Array:
+        """The pairs that wait at nodes of one owner."""
+        return self._moving[self._routes.owner[self._at[self._moving]] == owner]
 
     def waiting(self) -> Iterator[tuple[int, Pairs]]:
         """For each owner, the pairs at its nodes, in node order."""
-        nodes = self._at[self._moving]
-        owners = self._owner[nodes]
+        owners = self._routes.owner[self._at[self._moving]]
         for owner in np.unique(owners):
             pairs = self._moving[owners == owner]
             at = self._at[pairs]
@@ -159,19 +191,19 @@ class Walk:
                 int(owner),
                 Pairs(
                     pairs,
-                    self._tree_of[visited],
-                    self._node_of[visited],
+                    self._routes.tree_of[visited],
+                    self._routes.node_of[visited],
                     np.append(starts, len(pairs)).astype(np.int32),
                     (pairs % self._rows).astype(np.int32),
                 ),
             )
 
     def move(self, pairs: Int64Array, left: BoolArray | UInt8Array) -> None:
-        self._at[pairs] = self._left[self._at[pairs]] + (left == 0)
+        self._at[pairs] = self._routes.left[self._at[pairs]] + (left == 0)
 
     def settle(self) -> None:
         """Drop pairs that reached a leaf."""
-        self._moving = self._moving[self._left[self._at[self._moving]] != LEAF]
+        self._moving = self._moving[self._routes.left[self._at[self._moving]] != LEAF]
 
     @property
     def moving(self) -> bool:
@@ -179,20 +211,18 @@ class Walk:
 
     def margins(self) -> Float64Array:
         """Base margin and leaf weights, summed tree after tree: (K, rows)."""
-        groups = self._skeleton.trees_per_round
-        margin = np.repeat(self._skeleton.base_margin[:, None], self._rows, axis=1)
-        weights = self._weight[self._at].reshape(-1, self._rows)
+        margin = np.repeat(self._routes.base_margin[:, None], self._rows, axis=1)
+        weights = self._routes.weight[self._at].reshape(-1, self._rows)
         for tree in range(len(weights)):
-            margin[tree % groups] += weights[tree]
+            margin[tree % self._routes.groups] += weights[tree]
         return margin
 
 
 class PredictionResponder:
-    """Answers for the rows of one prediction request."""
+    """Answers for the rows of one prediction request, given as `ModelShare.matrix` encodes them."""
 
-    def __init__(self, share: ModelShare, columns: Sequence[Column], rows: int) -> None:
-        self._records = share.records
-        self._values = share.matrix(columns, rows)
+    def __init__(self, share: ModelShare, values: Float32Array) -> None:
+        self._records, self._values = share.records, values
 
     def handle(self, message: Message) -> Message:
         rows = self._values.shape[1]

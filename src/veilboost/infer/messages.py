@@ -20,6 +20,20 @@ class BeginPrediction(Message):
 
 
 @dataclass(frozen=True)
+class BeginScoring(Message):
+    """Active to passive: the rows to score in a deployment, by the slots of this generation of its index.
+
+    -1: a record that the passive party does not have. All of its values are missing, so it goes the default direction.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which of its rows are scored when, and how many others are scored without it", "passive"),
+    )
+    generation: int
+    slots: Ints
+
+
+@dataclass(frozen=True)
 class RouteRequest(Message):
     """Active to passive: which of `rows[starts[k]:starts[k+1]]` go left at node `node[k]` of tree `tree[k]`."""
 
@@ -36,6 +50,7 @@ class RouteAnswer(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the left/right assignments of the rows at the splits that they reach", "active"),
+        Reveals("the default direction of these splits, from records that the passive party does not have", "active"),
     )
     left: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
@@ -61,6 +76,7 @@ class AllSplits(Message):
 
 PREDICTION_MESSAGES: tuple[type[Message], ...] = (
     BeginPrediction,
+    BeginScoring,
     RouteRequest,
     RouteAnswer,
     AllSplitsRequest,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from veilboost import __version__, logs
@@ -28,16 +29,26 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
+from veilboost.party.deployment_folder import end_expired
 from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.lifecycle import expire, park_interrupted, refuse_ended
-from veilboost.party.messages import OpenService, Ping, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.messages import (
+    OpenDeployment,
+    OpenService,
+    Ping,
+    PrepareAlignment,
+    Propose,
+    ProposeDeployment,
+    ProposePrediction,
+    WithdrawDeployment,
+)
 from veilboost.party.metrics import Metrics
 from veilboost.party.monitor import Monitor
 from veilboost.party.retention import apply_retention
 from veilboost.party.runs import RunFolder
-from veilboost.party.session import Session, SessionContext, TrainingSession
+from veilboost.party.session import Closing, Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.party.status import DAEMON_LOCK
 from veilboost.protocols.spec import Setting
@@ -58,6 +69,9 @@ SESSIONS: dict[type[Message], str] = {
     Propose: "veilboost.party.daemon:training_session",
     ProposePrediction: "veilboost.party.predicting:PredictionSession",
     PrepareAlignment: "veilboost.party.precompute:KeySession",
+    ProposeDeployment: "veilboost.party.deployed:DeploymentSession",
+    OpenDeployment: "veilboost.party.deployed:DeploymentSession",
+    WithdrawDeployment: "veilboost.party.deployed:DeploymentSession",
     OpenService: "veilboost.secure_inference.session:ServiceSession",
     Ping: "veilboost.party.ping:PingSession",
 }
@@ -119,6 +133,7 @@ class PartyHost:
         self.metrics = metrics or Metrics(settings)
         self._reach = reach
         self._locks = Locks()
+        self._loaded: dict[Path, Closing] = {}
         self._sessions: dict[bytes, Session] = {}
         self._opening: dict[bytes, Session] = {}  # not accepted yet
         self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
@@ -210,7 +225,9 @@ class PartyHost:
             opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
             raise StaleSession("the session is unknown: it has ended, or this party was restarted") from None
-        context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks, self.metrics)
+        context = SessionContext(
+            self.settings, self._reach, packet.session, peer, self._locks, self.metrics, self._loaded
+        )
         session = session_for(opening)(context, opening)
         if _trains(session):
             self.tidy()
@@ -309,6 +326,8 @@ class PartyHost:
     def close(self) -> None:
         for session in list(self._sessions.values()):
             _give_up(session)
+        for loaded in list(self._loaded.values()):
+            loaded.close()
 
 
 class Daemon:
@@ -369,6 +388,7 @@ class Daemon:
                     next_expiry = time.monotonic() + EXPIRY_SECONDS
                     for name in expire(self.settings):
                         _LOG.info("job_expired", "the job can no longer be resumed", job=name)
+                    end_expired(self.settings)
                     apply_retention(self.settings)
             except Exception as error:  # the disk may be full; the daemon goes on, and tries again
                 _LOG.warning("internal_error", f"housekeeping failed: {logs.reason(error)}", error)

@@ -199,6 +199,42 @@ class OpenService(Message):
 
 
 @dataclass(frozen=True)
+class ProposeDeployment(Message):
+    """Active to passive: keep your share of the model of the run `run` ready for `days` days.
+
+    `id` is random; `name` and `version` are for people. `digest` is that of the nodes that the receiver splits, in a
+    model of `trees` trees. The answer is `Done`; the messages of the deployment may follow.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which model is deployed, under which name and version, and for how long", "passive"),
+    )
+    id: str
+    name: str
+    version: int
+    run: str
+    days: float
+    trees: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class OpenDeployment(Message):
+    """Active to passive: the messages that follow belong to this deployment. The answer is `Done`."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    id: str
+
+
+@dataclass(frozen=True)
+class WithdrawDeployment(Message):
+    """Active to passive: the deployment ends. The answer is `Done`."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("that a deployment ends", "passive"),)
+    id: str
+
+
+@dataclass(frozen=True)
 class Ping(Message):
     """Any party to any daemon that admits it: are you there?"""
 
@@ -222,6 +258,9 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     ProposePrediction,
     PrepareAlignment,
     OpenService,
+    ProposeDeployment,
+    OpenDeployment,
+    WithdrawDeployment,
     Accepted,
     Checked,
     BeginAlignment,

@@ -97,6 +97,18 @@ class Policy(Section):
     predictions_per_day: int = param(
         100_000, "maximum number of rows per day that this party helps to predict, for all peers together", low=0
     )
+    deploy_to: tuple[str, ...] = param(
+        (),
+        "parties that may keep a model deployed with this party, to score rows at any time (veilboost deploy)",
+        form="party",
+    )
+    deployment_days: float = param(365.0, "maximum lifetime of a deployment, in days", low=0, high=36_500)
+    lookups_per_day: int = param(
+        1_000_000,
+        "maximum number of ids per day that all deployments together may look up in this party's table; each id is "
+        "looked up once in a deployment",
+        low=0,
+    )
     export_to: tuple[str, ...] = param(
         (),
         "parties that may receive this party's model share as a plain file: columns, cuts and categories",
@@ -190,7 +202,25 @@ class ServeRequest:
     by: PartyName
 
 
-Request: TypeAlias = TrainRequest | PredictRequest | ExportRequest | ServeRequest
+@dataclass(frozen=True)
+class DeployRequest:
+    """A request to keep a model deployed for this many days."""
+
+    peers: Mapping[PartyName, str | None]
+    by: PartyName
+    days: float
+
+
+@dataclass(frozen=True)
+class LookUpRequest:
+    """A request to look up ids; `looked_up_today` counts those of today's earlier requests."""
+
+    peers: Mapping[PartyName, str | None]
+    ids: int
+    looked_up_today: int
+
+
+Request: TypeAlias = TrainRequest | PredictRequest | DeployRequest | LookUpRequest | ExportRequest | ServeRequest
 
 
 @dataclass(frozen=True)
@@ -232,6 +262,16 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
                 "raise predictions_per_day under [policy]",
                 "ask again tomorrow, or for fewer rows",
             )
+    elif isinstance(request, DeployRequest):
+        yield from _deployment(policy, request)
+    elif isinstance(request, LookUpRequest):
+        if not 0 <= request.ids <= policy.lookups_per_day - request.looked_up_today:
+            yield Objection(
+                "lookups_per_day",
+                f"{request.ids} ids exceed what is left of today's limit of {policy.lookups_per_day}",
+                "raise lookups_per_day under [policy]",
+                "ask again tomorrow, or for fewer ids",
+            )
     elif isinstance(request, ServeRequest):
         if request.by not in policy.serve_users:
             yield Objection(
@@ -244,6 +284,22 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
             "export_to",
             f"{request.to} is not allowed to receive this party's model share",
             f'add "{request.to}" to export_to under [policy]',
+        )
+
+
+def _deployment(policy: Policy, request: DeployRequest) -> Iterator[Objection]:
+    if request.by not in policy.deploy_to:
+        yield Objection(
+            "deploy_to",
+            f"{request.by} is not allowed to keep a model deployed with this party",
+            f'add "{request.by}" to deploy_to under [policy]',
+        )
+    if not 0 < request.days <= policy.deployment_days:
+        yield Objection(
+            "deployment_days",
+            f"{request.days:g} days are more than {policy.deployment_days:g}, or none",
+            "raise deployment_days under [policy]",
+            f"deploy with --days {policy.deployment_days:g} or less",
         )
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ from veilboost.party.messages import (
     Propose,
     ProposePrediction,
 )
-from veilboost.party.policy import PredictRequest, decide
+from veilboost.party.policy import PredictRequest, Request, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, load_allowed
@@ -262,6 +262,7 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
 
 
 _COUNTING = threading.Lock()
+PREDICTIONS_FILE, LOOKUPS_FILE = "predictions.json", "lookups.json"
 _LOG = EventLogger(__name__)
 
 
@@ -328,19 +329,29 @@ class PredictionSession(Session):
         positions = [*self._found, self._begun().end(message)]
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         rows = gathered(taken(engine, self._table, positions, message.rows))
-        self._responder = PredictionResponder(self._run.load_share(), rows.columns, rows.rows)
+        share = self._run.load_share()
+        self._responder = PredictionResponder(share, share.matrix(rows.columns, rows.rows))
         self._batches = None
         return Done()
 
 
 def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
     """Count the rows of the day, for all peers together, before any data is read."""
-    ledger, today = settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
+    peers = {peer.party: peer.fingerprint or None}
+    spend_daily(settings, PREDICTIONS_FILE, rows, lambda spent: PredictRequest(peers, rows, predicted_today=spent))
+
+
+def spend_daily(
+    settings: PartySettings, name: str, number: int, request: Callable[[int], Request] | None = None
+) -> None:
+    """Add to today's count in a file of the runs folder, if the policy allows the request, given the count so far."""
+    ledger, today = settings.runs / name, time.strftime("%Y-%m-%d")
     with _COUNTING:
         spent = _read_count(ledger, today)
-        decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
-        with keeping("the count of predictions cannot be stored"):
-            replace_file(ledger, json.dumps({"day": today, "rows": spent + rows}).encode())
+        if request is not None:
+            decide(settings.policy, request(spent))
+        with keeping("the count of today's requests cannot be stored"):
+            replace_file(ledger, json.dumps({"day": today, "rows": max(spent + number, 0)}).encode())
 
 
 def _read_count(ledger: Path, today: str) -> int:
@@ -351,6 +362,6 @@ def _read_count(ledger: Path, today: str) -> int:
         return 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedState(
-            f"{ledger} cannot be read, so the predictions of today cannot be counted",
+            f"{ledger} cannot be read, so the requests of today cannot be counted",
             "restore it from a backup; or delete it, which starts the count of today at 0",
         ) from error

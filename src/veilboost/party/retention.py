@@ -15,6 +15,7 @@ from veilboost.align.ids import canonical_ids
 from veilboost.durable import Locks, holder, keeping
 from veilboost.errors import FolderLocked, InvalidParameter, VeilBoostError
 from veilboost.logs import EventLogger
+from veilboost.party.deployment_folder import INDEX, LIVE, list_deployments
 from veilboost.party.job import read_job
 from veilboost.party.precompute import IDS, PREPARED
 from veilboost.party.runs import KEY, STATUS, RunFolder, list_runs
@@ -53,8 +54,15 @@ def find_expired(settings: PartySettings, older_than: float | None = None, what:
         found.append(Expired(kind, path, days, sum(each.stat().st_size for each in _files(path))))
         return True
 
+    deployments = list_deployments(settings)
+    deployed = {each.status.run for each in deployments if each.status.now == LIVE}
+    for each in deployments:
+        status = each.status
+        if status.now == LIVE or not consider(RUNS, each.path, status.ended or status.until):
+            for path in each.trails:
+                consider(TRANSCRIPTS, path, path.stat().st_mtime)
     for run in list_runs(settings.runs):
-        used = _last_use(run)
+        used = None if run.path.name in deployed else _last_use(run)
         if used is not None and holder(run.lock) is None and not consider(RUNS, run.path, used):
             for path in (*run.transcripts, run.path / PREDICTIONS):
                 consider(TRANSCRIPTS, path, used)
@@ -146,6 +154,11 @@ def find_person(settings: PartySettings, identifier: str) -> list[Trace]:
         certain = row is not None and (run.path / STATUS).stat().st_mtime >= changed
         if row is None or not certain or _has_used(run, row):
             found += _traces(run, certain)
+    for each in list_deployments(settings):
+        again = "delete the row, then run veilboost deployments rekey at the active party; or withdraw the deployment"
+        if (each.path / INDEX).exists():
+            found.append(Trace(each.path / INDEX, "digests of ids, under the key of the deployment", again, False))
+        found += [Trace(path, "which rows were asked for, by slots", certain=False) for path in each.trails]
     prepared = (settings.runs / PREPARED).glob(f"*.{IDS}")
     found += [Trace(path, "the hashed ids of the table", certain=row is not None) for path in sorted(prepared)]
     return found

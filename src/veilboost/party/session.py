@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from veilboost import __version__, logs
 from veilboost.config import TrainingConfig
@@ -33,8 +34,17 @@ from veilboost.wire.transcript import Transcript
 _LOG = logs.EventLogger(__name__)
 
 
+class Closing(Protocol):
+    """Something that a daemon keeps in memory between sessions, and closes when it stops."""
+
+    def close(self) -> None: ...
+
+
 class SessionContext(NamedTuple):
-    """The input of a session: the owner's settings, connections, its id, the opening peer, locks, metrics."""
+    """The input of a session: the owner's settings, connections, its id, the opening peer, locks, metrics.
+
+    `loaded`: what sessions leave in memory for later ones, by its folder.
+    """
 
     settings: PartySettings
     reach: Reach
@@ -42,6 +52,7 @@ class SessionContext(NamedTuple):
     peer: PeerIdentity
     locks: Locks
     metrics: Metrics
+    loaded: dict[Path, Closing]
 
 
 class Session(ABC):
@@ -51,7 +62,7 @@ class Session(ABC):
 
     def __init__(self, context: SessionContext, job: str | None = None) -> None:
         """`job`: the name of the job or model that it concerns."""
-        self.settings, self._reach, self._session, peer, self._locks, self._metrics = context
+        self.settings, self._reach, self._session, peer, self._locks, self._metrics, self._loaded = context
         self.concerns: Mapping[str, str] = {} if job is None else {"job": job}
         logs.bind(**self.concerns)
         self.proposer = peer.party

@@ -192,6 +192,9 @@ class Limits(Section):
     max_jobs: int = param(
         4, "maximum number of training jobs on the table at a time; each needs memory of its own", low=1, high=10_000
     )
+    max_deployments: int = param(
+        16, "maximum number of live deployments; each keeps its columns of the table in memory", low=1, high=10_000
+    )
     connect_seconds: float = param(
         10.0, "timeout of one connection attempt, and of the handshake of a peer that connects", low=0.1, high=3600
     )

@@ -345,7 +345,7 @@ def simulate_prediction(
     peers = Peers(
         {
             name: MemoryChannel(
-                PredictionResponder(share, tables[name].columns, rows).handle,
+                PredictionResponder(share, share.matrix(tables[name].columns, rows)).handle,
                 catalogue,
                 here,
                 Transcript(name),

@@ -16,7 +16,7 @@ from veilboost import at_rest
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
-from veilboost.durable import keeping, make_folder
+from veilboost.durable import keeping, make_folder, remove
 from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBoostError
 from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
@@ -141,6 +141,17 @@ def publish(
     return known
 
 
+def withdraw(settings: PartySettings, run: str, authority: PartyName, csp: PartyName) -> None:
+    """End a published service: here at once, then at the authority and the CSP, which remove its keys.
+
+    Can be repeated if one of them cannot be reached. Publishing the model again makes new keys.
+    """
+    ServiceFolder(settings.runs, run).remove()
+    with ServiceClient(settings, OpenService(run, authority, csp)) as client:
+        peers = Peers({name: client.channel(name) for name in (authority, csp)})
+        peers.ask({name: messages.WithdrawService() for name in peers.names}, Done)
+
+
 def predict_own_rows(
     settings: PartySettings, run: str, active: PartyName, authority: PartyName, data: Path, id: str | None = None
 ) -> tuple[PartyTable, Float64Array]:
@@ -179,6 +190,12 @@ class ServiceFolder:
 
     def exists(self, name: str) -> bool:
         return (self.path / name).exists()
+
+    def remove(self) -> None:
+        """Remove all files, with their keys."""
+        with keeping("the files of the service cannot be removed"):
+            if self.path.exists():
+                remove(*self.path.iterdir())
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
         self.write(name, json.dumps(values).encode())

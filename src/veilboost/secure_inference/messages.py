@@ -151,6 +151,15 @@ class Directions(Message):
     positive: Bytes
 
 
+@dataclass(frozen=True)
+class WithdrawService(Message):
+    """Active to authority and CSP: the model is served no longer. Remove its keys; a later publication has new ones."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("that the model is served no longer", role) for role in ("authority", "csp")
+    )
+
+
 SECURE_MESSAGES: tuple[type[Message], ...] = (
     PublishTask,
     RegisterAttributes,
@@ -165,5 +174,6 @@ SECURE_MESSAGES: tuple[type[Message], ...] = (
     SecureScores,
     BlindedNodes,
     Directions,
+    WithdrawService,
     Done,
 )

@@ -18,7 +18,7 @@ import numpy as np
 from veilboost.boost.grower import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
-from veilboost.infer.joint import Walk
+from veilboost.infer.joint import Routes, Walk
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
@@ -71,6 +71,8 @@ class ServiceAuthority:
     def handle(self, party: PartyName, message: Message) -> Message:
         if isinstance(message, messages.PublishTask):
             return self._publish(party, message)
+        if isinstance(message, messages.WithdrawService):
+            return self._withdraw(party)
         if self._task is None:
             raise UnexpectedMessage("no task has been published")
         if isinstance(message, messages.RegisterAttributes):
@@ -97,6 +99,12 @@ class ServiceAuthority:
             raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither of them")
         self._secret, self._public = generate(message.scheme, self._random, self._key_bits, self._allow_insecure)
         self._task, self._active = message, party
+        return Done()
+
+    def _withdraw(self, party: PartyName) -> Done:
+        if self._task is not None and party != self._active:
+            raise UnexpectedMessage("only the party that published a task withdraws it")
+        self._task, self._registered = None, {}
         return Done()
 
     def _register(self, party: PartyName, task: messages.PublishTask, message: messages.RegisterAttributes) -> Done:
@@ -161,7 +169,7 @@ class EncryptedModel:
         threads: int = 1,
     ) -> None:
         """`csp` has one peer, named "csp"."""
-        self._skeleton = skeleton
+        self._skeleton, self._routes = skeleton, Routes(skeleton)
         self._service = known.public(threads)
         self._key = known.fingerprint
         self._csp = csp
@@ -208,7 +216,7 @@ class EncryptedModel:
         The rows must have passed `check`.
         """
         every = np.concatenate(queries)
-        walk = Walk(self._skeleton, len(every))
+        walk = Walk(self._routes, len(every))
         while walk.moving:
             index: list[Int64Array] = []
             place: list[int] = []

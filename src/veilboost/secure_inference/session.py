@@ -80,12 +80,19 @@ class ServiceSession(Session):
                     self._folder.write_json("active.json", {"active": answer.active})
                     self._folder.write(_SECRET, answer.key.tobytes())
                 return Done()
-            if not isinstance(message, messages.BlindedNodes):
+            withdraws = isinstance(message, messages.WithdrawService)
+            if withdraws and not self._folder.exists(_SECRET):
+                return Done()
+            if not withdraws and not isinstance(message, messages.BlindedNodes):
                 raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
             if self._folder.read_json("active.json")["active"] != peer.party:
                 raise AgainstPolicy(
                     f"{peer.party} does not serve this model", "only its active party may ask the CSP", public=True
                 )
+            if withdraws:
+                self._folder.remove()
+                _deciders.pop(str(self._folder.path), None)
+                return Done()
             decider = self._decider()
         return decider.handle(message)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import math
 import signal
 import ssl
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from veilboost import __version__
-from veilboost.data.table import PartyTable
 from veilboost.errors import (
     InvalidParameter,
     MalformedMessage,
@@ -29,29 +30,30 @@ from veilboost.errors import (
     OversizedMessage,
     PeerUnreachable,
     RowsDiffer,
+    TableBusy,
     UnknownMessage,
     UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
+from veilboost.party.deployments import KNOWN, Deployment, Scored
 from veilboost.party.identity import passphrase_of
-from veilboost.party.predicting import Prediction, Presence
 from veilboost.report.pages import render
-from veilboost.service.batching import Batcher
 from veilboost.service.guard import MOST_PER_MINUTE, SEEN, Guard, Log, Seen, refusal
 from veilboost.service.protocol import TimedProtocol
 from veilboost.service.rows import About, Health, ParsedRequest, Refusal, Schema, read_request
-from veilboost.types import Float64Array
 from veilboost.wire.grpc import most_connections
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; the defaults of uvicorn and Python include CBC
+HEALTH_SECONDS, HEALTH_AGE = 2.0, 10.0  # timeout and maximum age of a health check
+SMALL = 1 << 16  # bytes that are parsed at once; larger requests are parsed in another thread
 STOP_SECONDS = 10  # how long requests in progress may take after a signal to stop
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
     400: "The request is invalid.",
     401: "The request does not have the token of the service.",
-    404: "Not every party has the row, or there is no such page.",
+    404: "A party does not know a row, or there is no such page.",
     413: "The body or the number of rows is too large.",
     429: "The client sent too many requests within a minute.",
     500: "Internal error of the service.",
@@ -70,24 +72,18 @@ class ServiceLimits:
 
 
 def make_app(
-    info: ModelInfo,
-    predict: Callable[[PartyTable], Prediction],
-    presence: Callable[[], Presence],
+    deployment: Deployment,
     *,
     limits: ServiceLimits | None = None,
     token: bytes | None = None,
     log: Log = lambda line: None,
 ) -> FastAPI:
-    """Create the service for a model.
+    """Create the service of a deployment.
 
     Parameters
     ----------
-    info : ModelInfo
-        The public description of the model.
-    predict : callable
-        Returns the scores of a table; called from one thread, one call at a time.
-    presence : callable
-        Returns which parties can be reached; may block briefly.
+    deployment : Deployment
+        The open deployment; several threads call its `score`.
     limits : ServiceLimits, optional
         Larger requests are refused.
     token : bytes, optional
@@ -95,25 +91,37 @@ def make_app(
     log : callable
         Receives one line per request, without any content of the request.
     """
-    limits, registry = limits or ServiceLimits(), CollectorRegistry()
-    schema = Schema(info, limits.rows)
-    rows = Counter("veilboost_rows", "Rows predicted.", registry=registry)
-    predictions = Counter("veilboost_predictions", "Joint predictions made.", registry=registry)
+    info, limits, registry = deployment.info, limits or ServiceLimits(), CollectorRegistry()
+    schema = Schema(info, deployment.version, limits.rows)
+    rows = Counter("veilboost_rows", "Rows scored.", registry=registry)
+    strangers = Counter(
+        "veilboost_unknown_rows", "Rows skipped or scored that a party does not know.", registry=registry
+    )
+    # A thread for each request that waits: the deployment scores those together that wait at the same time.
+    threads, waiting = ThreadPoolExecutor(limits.waiting, "score"), 0
+    Gauge("veilboost_waiting_requests", "Requests that wait for their scores.", registry=registry).set_function(
+        lambda: waiting
+    )
 
-    def score(table: PartyTable) -> Float64Array:
-        scores = predict(table).scores
-        rows.inc(table.rows)
-        predictions.inc()
-        return scores
-
-    batcher = Batcher(score, limits.rows, limits.waiting)
-    waiting = Gauge("veilboost_waiting_requests", "Requests that wait for their prediction.", registry=registry)
-    waiting.set_function(lambda: batcher.waiting)
+    async def score(parsed: ParsedRequest) -> Scored:
+        nonlocal waiting
+        if waiting >= limits.waiting:
+            raise TableBusy(f"{waiting} requests are already waiting", "try again in a few seconds")
+        waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            scored = await loop.run_in_executor(threads, deployment.score, parsed.table, parsed.unknown)
+        finally:
+            waiting -= 1
+        known = scored.status.count(KNOWN)
+        rows.inc(known if parsed.unknown == "skip" else len(scored.status))
+        strangers.inc(len(scored.status) - known)
+        return scored
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         yield
-        await run_in_threadpool(batcher.close)
+        await run_in_threadpool(threads.shutdown)
 
     app = FastAPI(
         title=f"VeilBoost model {info.name}",
@@ -148,15 +156,18 @@ def make_app(
         seen: Seen = request.scope[SEEN]
         try:
             content = await _body(request, limits.body_bytes)
-            parsed = await run_in_threadpool(read_request, content, schema)
+            if len(content) <= SMALL:
+                parsed = read_request(content, schema)
+            else:
+                parsed = await run_in_threadpool(read_request, content, schema)
         except VeilBoostError as error:  # the request itself is invalid
             return refusal(error, 413 if isinstance(error, OversizedMessage) else 400, seen)
         try:
-            scores = await asyncio.wrap_future(batcher.submit(parsed.table))
+            scored = await score(parsed)
         except VeilBoostError as error:  # the request is valid, but the parties could not answer it
             return refusal(error, 404 if isinstance(error, RowsDiffer) else 503, seen)
         seen.rows = parsed.table.rows
-        return JSONResponse(_answer(info, parsed, scores))
+        return JSONResponse(_answer(info, deployment.version, parsed, scored))
 
     @app.get("/v1/model", summary="What the model predicts, and the columns of a row of this party")
     async def model() -> About:  # pyright: ignore[reportUnusedFunction]
@@ -165,9 +176,9 @@ def make_app(
     @app.get("/healthz", summary="Whether the service runs, and which parties can be reached")
     async def health() -> Health:  # pyright: ignore[reportUnusedFunction]
         # 200 even if a party is unreachable: restarting this service would not help.
-        peers = await run_in_threadpool(presence)
+        peers = await run_in_threadpool(deployment.presence, HEALTH_SECONDS, HEALTH_AGE)
         status = "degraded" if False in peers.values() else "ok"
-        return Health(status=status, model=info.name, waiting=batcher.waiting, peers=dict(peers))
+        return Health(status=status, model=info.name, waiting=waiting, peers=dict(peers))
 
     text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
@@ -189,17 +200,24 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Refusal, "description": ERRORS[status]} for status in statuses}
 
 
-def _answer(info: ModelInfo, parsed: ParsedRequest, scores: Float64Array) -> dict[str, Any]:
-    entries: list[dict[str, Any]]
-    if scores.ndim == 1:
-        entries = [{"id": id, "score": score} for id, score in zip(parsed.ids, scores.tolist(), strict=True)]
+def _answer(info: ModelInfo, version: int, parsed: ParsedRequest, scored: Scored) -> dict[str, Any]:
+    if scored.scores.ndim == 1:
+        scores = [{"score": None if math.isnan(score) else score} for score in scored.scores.tolist()]
     else:
-        names, best = info.classes or (), scores.argmax(axis=1).tolist()
-        entries = [
-            {"id": id, "scores": dict(zip(names, row, strict=True)), "predicted": names[at]}
-            for id, row, at in zip(parsed.ids, scores.tolist(), best, strict=True)
-        ]
-    return {"model": info.name, **({"prediction": entries[0]} if parsed.single else {"predictions": entries})}
+        scores = [_classes(info.classes or (), row) for row in scored.scores.tolist()]
+    entries: list[dict[str, Any]] = [
+        {"id": id, **score, "status": status}
+        for id, score, status in zip(parsed.ids, scores, scored.status, strict=True)
+    ]
+    content = {"prediction": entries[0]} if parsed.single else {"predictions": entries}
+    return {"model": info.name, "version": version, **content}
+
+
+def _classes(names: Sequence[str], scores: Sequence[float]) -> dict[str, Any]:
+    if math.isnan(scores[0]):
+        return {"scores": None, "predicted": None}
+    best = max(range(len(scores)), key=scores.__getitem__)
+    return {"scores": dict(zip(names, scores, strict=True)), "predicted": names[best]}
 
 
 async def _body(request: Request, most: int) -> bytes:

@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, cast
+from typing import Annotated, Any, Literal, NoReturn, cast, get_args
 
 import numpy as np
 from pydantic import (
@@ -33,6 +33,7 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import (
     DuplicateColumns,
     EmptyTable,
+    InvalidParameter,
     MalformedMessage,
     MissingColumn,
     MissingId,
@@ -42,6 +43,7 @@ from veilboost.errors import (
 )
 from veilboost.infer.scores import ModelInfo, meaning
 from veilboost.model.share import ColumnInfo
+from veilboost.party.deployments import Unknown
 from veilboost.types import Column, Float32Array
 
 # A NUL at the end of a text would be lost in transit, and the id would match another record.
@@ -50,6 +52,11 @@ Text = Annotated[str, Strict(), Field(min_length=1, pattern="^[^\0]*$")]
 Number = StrictInt | StrictFloat | StrictBool | None  # boolean columns are trained as numbers
 Category = StrictStr | StrictInt | StrictFloat | StrictBool | None
 REFERENCE = "#/components/schemas/{model}"
+UNKNOWN = get_args(Unknown)
+UNKNOWN_ROWS = (
+    "a row that a party does not know: `error` refuses the request, `skip` gives the row no score, `default` takes the "
+    "direction of missing values at the nodes of that party"
+)
 SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json describes a row'
 
 
@@ -71,6 +78,7 @@ class About(BaseModel):
     """The model: what it predicts, and the columns of a row of this party."""
 
     model: str
+    version: int
     objective: str
     score: str
     classes: list[str] | None
@@ -95,8 +103,8 @@ class Health(BaseModel):
 class Schema:
     """The row and score schemas of one model."""
 
-    def __init__(self, info: ModelInfo, most_rows: int) -> None:
-        self.info, self.most_rows = info, most_rows
+    def __init__(self, info: ModelInfo, version: int, most_rows: int) -> None:
+        self.info, self.version, self.most_rows = info, version, most_rows
         taken = {column.name for column in info.columns}
         self.id_key = next(name for name in ("id", info.id_name, "row_id", "__id__") if name not in taken)
         kinds = [(column.name, Number if column.categories is None else Category) for column in info.columns]
@@ -106,16 +114,22 @@ class Schema:
         listed: Any = list[row]
         self.rows: TypeAdapter[list[Any]] = TypeAdapter(listed)
         many = (listed, Field(min_length=1, max_length=most_rows))
-        self._body = TypeAdapter[Any](_closed("OneRow", row=(row, ...)) | _closed("ManyRows", rows=many))
-        entry = _closed("Score", id=(Whole | Text, ...), **_scores(info))
-        self.answer = _closed("OneScore", model=(str, ...), prediction=(entry, ...)) | _closed(
-            "ManyScores", model=(str, ...), predictions=(list[entry], ...)
+        unknown = (Unknown, Field("error", description=UNKNOWN_ROWS))
+        self._body = TypeAdapter[Any](
+            _closed("OneRow", row=(row, ...), unknown=unknown) | _closed("ManyRows", rows=many, unknown=unknown)
+        )
+        status = (str, Field(description="`known`, or the parties that do not know the row", examples=["known"]))
+        entry = _closed("Score", id=(Whole | Text, ...), **_scores(info), status=status)
+        model: dict[str, Any] = {"model": (str, ...), "version": (int, ...)}
+        self.answer = _closed("OneScore", **model, prediction=(entry, ...)) | _closed(
+            "ManyScores", **model, predictions=(list[entry], ...)
         )
 
     def about(self) -> About:
         info = self.info
         return About(
             model=info.name,
+            version=self.version,
             objective=info.objective,
             score=meaning(info),
             classes=None if info.classes is None else list(info.classes),
@@ -147,10 +161,11 @@ def _closed(name: str, **fields: Any) -> Any:
 
 
 def _scores(info: ModelInfo) -> dict[str, Any]:
+    """The scores of a row; null if it was skipped."""
     if info.objective != "multiclass":
-        return {"score": (float, ...)}
-    name = Literal[info.classes or ()]
-    return {"scores": (dict[name, float], ...), "predicted": (name, ...)}
+        return {"score": (float | None, ...)}
+    name: Any = Literal[info.classes or ()]
+    return {"scores": (dict[name, float] | None, ...), "predicted": (name | None, ...)}
 
 
 @dataclass(frozen=True)
@@ -160,14 +175,21 @@ class ParsedRequest:
     single: bool
     ids: tuple[Any, ...]
     table: PartyTable
+    unknown: Unknown
 
 
 def read_request(body: bytes, schema: Schema) -> ParsedRequest:
     """Parse a request. Raises a coded error unless it is exactly one row or a list of rows of this model."""
     value = _parse(body)
-    if not isinstance(value, dict) or len(cast(dict[str, Any], value)) != 1:
-        raise MalformedMessage("the body is not an object with the one key row or rows", SHAPE)
-    (key, content), *_ = cast(dict[str, Any], value).items()
+    if not isinstance(value, dict):
+        raise MalformedMessage("the body is not an object", SHAPE)
+    parts = cast(dict[str, Any], value)
+    unknown = parts.pop("unknown", UNKNOWN[0])
+    if unknown not in UNKNOWN:
+        raise InvalidParameter("unknown has none of its values", f"send one of {', '.join(UNKNOWN)}, or leave it out")
+    if len(parts) != 1:
+        raise MalformedMessage("the body does not have exactly one of the keys row and rows", SHAPE)
+    (key, content), *_ = parts.items()
     if (key, type(content)) not in (("row", dict), ("rows", list)):
         raise MalformedMessage("the body contains neither a row nor a list of rows", SHAPE)
     sent = [content] if key == "row" else cast(list[Any], content)
@@ -188,9 +210,9 @@ def read_request(body: bytes, schema: Schema) -> ParsedRequest:
     columns = tuple(
         _column(column, [getattr(row, f"column_{at}") for row in rows]) for at, column in enumerate(schema.info.columns)
     )
-    # As text in canonical form: then 7 in one request and "7" in another can share a batch and are known to be equal.
     canonical = canonical_ids(np.array(ids, dtype=np.int64 if whole else np.str_))
-    return ParsedRequest(key == "row", tuple(ids), PartyTable(np.array([id.decode() for id in canonical]), columns))
+    table = PartyTable(np.array([id.decode() for id in canonical]), columns)
+    return ParsedRequest(key == "row", tuple(ids), table, unknown)
 
 
 def _parse(body: bytes) -> Any:

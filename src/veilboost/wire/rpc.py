@@ -284,9 +284,8 @@ class Caller:
         pending, together, self._held = self.hold(message), self._held, Together()
         self._number += 1
         packet = Packet(Kind.REQUEST, self._session, self._number, together.body())
-        until = self._clock.monotonic() + self._deadline
         sent = self._try_send(packet)
-        together.wait = lambda: self._wait(packet, sent, until)
+        together.wait = lambda: self._wait(packet, sent)
         return pending
 
     def hold(self, message: Message) -> Pending:
@@ -339,8 +338,9 @@ class Caller:
                 "raise request_seconds under [limits] if its work takes longer, and continue with --resume",
             )
 
-    def _wait(self, packet: Packet, sent: bool, until: float) -> Sequence[Message]:
+    def _wait(self, packet: Packet, sent: bool) -> Sequence[Message]:
         pause, why = FIRST_PAUSE, "the connection is being made"
+        until = self._clock.monotonic() + self._deadline  # from now: the caller may have waited for another peer first
         latest = until + (0.0 if self._idle_timeout is None else self._idle_timeout.seconds)
         while True:
             if sent and self._link is not None:

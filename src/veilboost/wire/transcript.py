@@ -113,6 +113,15 @@ class Transcript:
         return sum(entry.direction == "sent" for entry in self.entries)
 
 
+class NoTranscript(Transcript):
+    """Records nothing, for connections that last: their number of messages has no bound."""
+
+    def record(
+        self, direction: Direction, peer: PartyName, message: Message, size: int, frame: bytes | None = None
+    ) -> None:
+        pass
+
+
 def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tuple[int, int]]:
     """Count and bytes of each (direction, peer, message type)."""
     totals: dict[tuple[Direction, PartyName, str], tuple[int, int]] = defaultdict(lambda: (0, 0))

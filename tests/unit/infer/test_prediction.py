@@ -17,7 +17,7 @@ from veilboost.infer.messages import AllSplitsRequest, BeginPrediction, RouteAns
 from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_prediction
 from veilboost.types import Column
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Done
 
 pytestmark = pytest.mark.fast
@@ -71,9 +71,9 @@ def test_rows_are_walked_in_batches(monkeypatch):
 def test_only_visited_nodes_are_asked():
     _, tables, run = trained(parties=2)
     asked: list[RouteRequest] = []
-    responder = PredictionResponder(run.shares["p1"], tables["p1"].columns, 200)
+    responder = PredictionResponder(run.shares["p1"], run.shares["p1"].matrix(tables["p1"].columns, 200))
 
-    class Spy:
+    class Spy(Channel):
         def send(self, message):
             if isinstance(message, RouteRequest):
                 asked.append(message)
@@ -128,7 +128,7 @@ def test_only_the_active_party_with_all_others_can_predict():
 def test_a_responder_refuses_nonsense():
     _, tables, run = trained(parties=2)
     part = run.shares["p1"]
-    responder = PredictionResponder(part, tables["p1"].columns, 200)
+    responder = PredictionResponder(part, part.matrix(tables["p1"].columns, 200))
     ints = lambda *values: np.array(values, dtype=np.int32)  # noqa: E731
     tree, node = part.records.tree[:1], part.records.node[:1]
     good = RouteRequest(tree, node, ints(0, 3), ints(0, 5, 199))
@@ -154,7 +154,7 @@ def test_a_responder_refuses_nonsense():
 def test_the_active_side_refuses_wrong_answers():
     _, tables, run = trained(parties=2)
 
-    class Liar:
+    class Liar(Channel):
         def send(self, message):
             answer = Done() if isinstance(message, BeginPrediction) else RouteAnswer(np.zeros(1, dtype=np.uint8))
             return lambda: answer
@@ -162,7 +162,7 @@ def test_the_active_side_refuses_wrong_answers():
     with pytest.raises(MalformedMessage):
         joint.predict_joint(run.shares["p0"], tables["p0"].columns, 200, Peers({"p1": Liar()}))
 
-    class Confused:
+    class Confused(Channel):
         def send(self, message):
             return Done
 

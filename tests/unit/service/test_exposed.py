@@ -17,13 +17,13 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from fake_deployment import FakeDeployment
 from parties import until
 from veilboost.cli.predict import serve
 from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination, WrongPassphrase
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.predicting import Prediction
 from veilboost.service import protocol
 from veilboost.service.app import TlsOptions, check_exposure, make_app, server_config, tls_options
 
@@ -34,7 +34,7 @@ INFO = ModelInfo("credit", "bank", ("bank", "shop"), "plain", "binary", None, (C
 
 def app() -> FastAPI:
     """A service whose score is the income."""
-    return make_app(INFO, lambda table: Prediction(table.ids, table.columns[0].values, None), lambda: {"shop": True})
+    return make_app(FakeDeployment(INFO))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_only_clients_with_a_certificate_of_the_authority_are_answered(certifica
         context.load_cert_chain(certificates / "client.crt", certificates / "client.key")
         with httpx.Client(verify=context) as client:
             answer = client.post(f"https://127.0.0.1:{port}/v1/predict", json={"row": {"id": "C1", "income": 12.5}})
-        assert answer.json()["prediction"] == {"id": "C1", "score": 12.5}
+        assert answer.json()["prediction"] == {"id": "C1", "score": 12.5, "status": "known"}
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://127.0.0.1:{port}/healthz")
 

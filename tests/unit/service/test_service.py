@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from veilboost.data.table import PartyTable
+from fake_deployment import FakeDeployment
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
-from veilboost.party.predicting import Prediction
 from veilboost.service.app import ServiceLimits, make_app
 
 pytestmark = pytest.mark.fast
@@ -27,34 +24,14 @@ COLUMNS = (ColumnInfo("income"), ColumnInfo("housing", ("own", "rent")), ColumnI
 INFO = ModelInfo("credit", "bank", ("bank", "shop"), "plain", "binary", None, COLUMNS, "customer_id", 7)
 CLASSES = ModelInfo("kind", "bank", ("bank",), "plain", "multiclass", ("a", "b", "c"), COLUMNS, "customer_id", 21)
 ROW = {"id": "C1", "income": 12.5, "housing": "rent", "branch": 2}
+DEEP = b"[" * 300 + b"]" * 300
 TOKEN = b"0123456789abcdef"
 
 
-class Fake:
-    """A score is the income, so that mixed-up rows show; what it was asked is kept."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[PartyTable] = []
-        self.error = error
-        self.go = threading.Event()
-        self.go.set()
-
-    def __call__(self, table: PartyTable) -> Prediction:
-        self.asked.append(table)
-        assert self.go.wait(10)
-        if self.error is not None:
-            raise self.error
-        if "unknown" in table.ids:
-            raise RowsDiffer("1 row is not known to every party")
-        return Prediction(table.ids, np.nan_to_num(table.columns[0].values.astype(float), nan=-1.0), None)
-
-
 @contextmanager
-def service(
-    fake: Callable[[PartyTable], Prediction], info: ModelInfo = INFO, log: list[str] | None = None, **options: Any
-) -> Iterator[TestClient]:
+def service(fake: FakeDeployment | None = None, log: list[str] | None = None, **options: Any) -> Iterator[TestClient]:
     lines = [] if log is None else log
-    app = make_app(info, fake, lambda: {"shop": True, "telecom": None}, log=lines.append, **options)
+    app = make_app(fake or FakeDeployment(INFO), log=lines.append, **options)
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
@@ -72,16 +49,26 @@ def resolved(spec: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def metrics(client: TestClient) -> dict[tuple[str, ...], float]:
+    """Each metric by its name and the values of its labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    }
+
+
 # --- what works -------------------------------------------------------------------------------------------
 
 
 def test_one_row_and_several() -> None:
-    with service(fake := Fake()) as client:
+    with service(fake := FakeDeployment(INFO)) as client:
         status, answer = post(client, {"row": ROW})
-        assert (status, answer) == (200, {"model": "credit", "prediction": {"id": "C1", "score": 12.5}})
+        prediction = {"id": "C1", "score": 12.5, "status": "known"}
+        assert (status, answer) == (200, {"model": "credit", "version": 3, "prediction": prediction})
         rows = [{**ROW, "id": 7}, {**ROW, "id": 3, "income": None, "housing": None, "branch": 9}]
         status, answer = post(client, {"rows": rows})
-    assert answer["predictions"] == [{"id": 7, "score": 12.5}, {"id": 3, "score": -1.0}]
+    assert [(each["id"], each["score"]) for each in answer["predictions"]] == [(7, 12.5), (3, -1.0)]
     table = fake.asked[1]
     assert table.ids.tolist() == ["7", "3"]
     assert [column.values.tolist() for column in table.columns[1:]] == [[1, -1], [1, -1]]
@@ -89,16 +76,37 @@ def test_one_row_and_several() -> None:
 
 
 def test_classes_by_name() -> None:
-    scores = np.array([[0.1, 0.7, 0.2]])
-    with service(lambda table: Prediction(table.ids, scores, CLASSES.classes), CLASSES) as client:
-        _, answer = post(client, {"row": ROW})
-    assert answer["prediction"] == {"id": "C1", "scores": {"a": 0.1, "b": 0.7, "c": 0.2}, "predicted": "b"}
+    with service(FakeDeployment(CLASSES)) as client:
+        _, answer = post(client, {"rows": [ROW, {**ROW, "id": "u2"}], "unknown": "skip"})
+    known, skipped = answer["predictions"]
+    scores = {"a": 0.125, "b": 0.25, "c": 0.375}
+    assert known == {"id": "C1", "scores": scores, "predicted": "c", "status": "known"}
+    assert skipped == {"id": "u2", "scores": None, "predicted": None, "status": "unknown at shop"}
+
+
+@pytest.mark.parametrize(("unknown", "score"), [("skip", None), ("default", 12.5)])
+def test_rows_that_a_party_does_not_know(unknown: str, score: float | None) -> None:
+    with service() as client:
+        rows = [{**ROW, "id": "u1"}, ROW]
+        assert post(client, {"rows": rows})[1]["code"] == "VB-1202"
+        assert post(client, {"rows": rows, "unknown": "error"})[0] == 404
+        status, answer = post(client, {"rows": rows, "unknown": unknown})
+        counts = metrics(client)
+    assert status == 200
+    assert answer["predictions"] == [
+        {"id": "u1", "score": score, "status": "unknown at shop"},
+        {"id": "C1", "score": 12.5, "status": "known"},
+    ]
+    assert counts["veilboost_rows_total",] == (1 if unknown == "skip" else 2)
+    assert counts["veilboost_unknown_rows_total",] == 1
+    assert counts["veilboost_errors_total", "VB-1202"] == 2
 
 
 def test_what_the_service_says_of_itself() -> None:
-    with service(Fake()) as client:
+    with service() as client:
         model = client.get("/v1/model").json()
         assert (model["objective"], model["parties"], model["id"]) == ("binary", ["bank", "shop"], "id")
+        assert model["version"] == 3
         assert [(column["name"], column["kind"]) for column in model["columns"]] == [
             ("income", "number"),
             ("housing", "category"),
@@ -112,6 +120,9 @@ def test_what_the_service_says_of_itself() -> None:
         assert list(resolved(spec, one["row"])["properties"]) == ["id", "income", "housing", "branch"]
         assert resolved(spec, one["row"])["additionalProperties"] is False
         assert (many["rows"]["items"], many["rows"]["maxItems"]) == (one["row"], 1000)
+        assert one["unknown"]["enum"] == many["unknown"]["enum"] == ["error", "skip", "default"]
+        score = resolved(spec, {"$ref": "#/components/schemas/Score"})
+        assert score["required"] == ["id", "score", "status"]
         refs = re.findall(r'"\$ref": "([^"]+)"', json.dumps(spec))
         assert all(resolved(spec, {"$ref": each}) for each in refs)
         assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/metrics"}
@@ -121,27 +132,22 @@ def test_what_the_service_says_of_itself() -> None:
 
 
 def test_health_is_degraded_and_still_healthy_when_a_party_is_away() -> None:
-    with TestClient(make_app(INFO, Fake(), lambda: {"shop": False})) as client:
+    with service(FakeDeployment(INFO, peers={"shop": False})) as client:
         answer = client.get("/healthz")
     assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
 
 
 def test_metrics_count_requests_errors_rows_and_seconds() -> None:
-    with service(Fake()) as client:
+    with service() as client:
         post(client, {"rows": [ROW, {**ROW, "id": "C2"}]})
         post(client, {"rows": []})
         client.get("/nowhere/C1")
-        answer = client.get("/metrics")
+        answer, found = client.get("/metrics"), metrics(client)
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    found = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(answer.text)
-        for sample in family.samples
-    }
     assert found["veilboost_requests_total", "POST", "/v1/predict", "200"] == 1
     assert found["veilboost_requests_total", "GET", "other", "404"] == 1
     assert found["veilboost_errors_total", "VB-1113"] == 1
-    assert (found["veilboost_rows_total",], found["veilboost_predictions_total",]) == (2, 1)
+    assert (found["veilboost_rows_total",], found["veilboost_unknown_rows_total",]) == (2, 0)
     assert found["veilboost_waiting_requests",] == 0
     assert found["veilboost_request_seconds_bucket", "+Inf", "/v1/predict"] == 2
     assert found["veilboost_request_seconds_count", "/v1/predict"] == 2
@@ -151,7 +157,7 @@ def test_metrics_count_requests_errors_rows_and_seconds() -> None:
 
 
 def test_every_service_counts_for_itself() -> None:
-    with service(Fake()) as first, service(Fake()) as second:
+    with service() as first, service() as second:
         post(first, {"row": ROW})
         assert "veilboost_rows_total 1.0" in first.get("/metrics").text
         assert "veilboost_rows_total 0.0" in second.get("/metrics").text
@@ -171,6 +177,14 @@ def test_every_service_counts_for_itself() -> None:
         ('{"row": {"id": "C1", "id": "C2"}}', 400, "VB-1115"),
         ([ROW], 400, "VB-1401"),
         ({"row": ROW, "rows": []}, 400, "VB-1401"),
+        ({"unknown": "skip"}, 400, "VB-1401"),
+        ({"row": ROW, "unknown": "ignore"}, 400, "VB-1002"),
+        ({"row": ROW, "unknown": ["skip"]}, 400, "VB-1002"),
+        ({"row": ROW, "unknown": None}, 400, "VB-1002"),
+        ({"row": ROW, "timeout": 3}, 400, "VB-1401"),
+        (b'{"row": ' * 100_000, 400, "VB-1401"),
+        (b'{"row": {"id": "C1", "income": %b, "housing": null, "branch": null}}' % DEEP, 400, "VB-1109"),
+        (b'{"rows": [%b]}' % b",".join([b"{}"] * 500_000), 413, "VB-1406"),
         ({"row": [ROW]}, 400, "VB-1401"),
         ({"rows": [ROW, 3]}, 400, "VB-1401"),
         ({"rows": []}, 400, "VB-1113"),
@@ -194,7 +208,7 @@ def test_every_service_counts_for_itself() -> None:
     ],
 )
 def test_what_is_not_a_row_of_the_model_is_refused(body: Any, status: int, code: str) -> None:
-    with service(fake := Fake(), limits=ServiceLimits(rows=5)) as client:
+    with service(fake := FakeDeployment(INFO), limits=ServiceLimits(rows=5)) as client:
         got, answer = post(client, body)
     assert (got, answer["code"]) == (status, code)
     assert set(answer) == {"code", "what", "fix"}
@@ -204,7 +218,7 @@ def test_what_is_not_a_row_of_the_model_is_refused(body: Any, status: int, code:
 
 
 def test_bodies_are_refused_by_kind_and_by_size_declared_or_not() -> None:
-    with service(Fake(), limits=ServiceLimits(body_bytes=100)) as client:
+    with service(limits=ServiceLimits(body_bytes=100)) as client:
         answer = client.post("/v1/predict", content=json.dumps({"row": ROW}), headers={"Content-Type": "text/plain"})
         assert (answer.status_code, answer.json()["code"]) == (400, "VB-1401")
         assert post(client, {"row": {**ROW, "housing": "x" * 100}})[0] == 413
@@ -214,7 +228,7 @@ def test_bodies_are_refused_by_kind_and_by_size_declared_or_not() -> None:
 
 
 def test_unknown_pages_and_methods_are_coded() -> None:
-    with service(Fake()) as client:
+    with service() as client:
         for answer, status in ((client.get("/docs"), 404), (client.get("/v1/predict"), 405), (client.put("/"), 405)):
             assert (answer.status_code, answer.json()["code"]) == (status, "VB-1402")
 
@@ -224,13 +238,13 @@ def test_unknown_pages_and_methods_are_coded() -> None:
     [
         (PeerUnreachable("shop cannot be reached"), 503, "VB-1409"),
         (PeerRefused("shop refused (VB-1612: no)"), 503, "VB-1410"),
-        (RowsDiffer("1 row is not known"), 404, "VB-1202"),
+        (RowsDiffer("1 of 1 rows are unknown at shop"), 404, "VB-1202"),
         (RuntimeError("C1 earns 12.5"), 500, "VB-1707"),
     ],
 )
 def test_what_goes_wrong_while_predicting(error: Exception, status: int, code: str) -> None:
     log: list[str] = []
-    with service(Fake(error), log=log) as client:
+    with service(FakeDeployment(INFO, error), log=log) as client:
         got, answer = post(client, {"row": ROW})
         assert (got, answer["code"]) == (status, code)
         assert post(client, {"row": ROW})[0] == status  # it lives on
@@ -240,7 +254,7 @@ def test_what_goes_wrong_while_predicting(error: Exception, status: int, code: s
 
 def test_nothing_that_was_sent_is_logged() -> None:
     log: list[str] = []
-    with service(Fake(), log=log) as client:
+    with service(log=log) as client:
         post(client, {"row": ROW})
         client.get("/C1?id=C1")
         client.request("C1", "/")
@@ -249,7 +263,7 @@ def test_nothing_that_was_sent_is_logged() -> None:
 
 
 def test_a_token_is_asked_for_everywhere_but_at_the_health_page() -> None:
-    with service(fake := Fake(), token=TOKEN) as client:
+    with service(fake := FakeDeployment(INFO), token=TOKEN) as client:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN.decode()}):
             status, answer = post(client, {"row": ROW}, **headers)
             assert (status, answer["code"]) == (401, "VB-1607")
@@ -261,7 +275,7 @@ def test_a_token_is_asked_for_everywhere_but_at_the_health_page() -> None:
 
 
 def test_a_client_that_asks_too_often_is_told_to_wait() -> None:
-    with service(fake := Fake(), token=TOKEN, limits=ServiceLimits(per_minute=3)) as client:
+    with service(fake := FakeDeployment(INFO), token=TOKEN, limits=ServiceLimits(per_minute=3)) as client:
         for _ in range(3):
             assert post(client, {"row": ROW})[0] == 401  # guesses of a token count
         answer = client.post("/v1/predict", headers={"Authorization": f"Bearer {TOKEN.decode()}"})

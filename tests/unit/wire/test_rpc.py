@@ -194,6 +194,13 @@ def test_a_peer_that_never_comes_back_is_an_error_within_the_deadline():
     assert clock.pauses[0] < clock.pauses[3] <= 2.0, "pauses grow, up to a bound"
 
 
+def test_time_that_is_spent_waiting_for_another_peer_does_not_count():
+    clock = ManualClock()
+    answer = caller(lambda left: ScriptedLink(done), clock).send(BeginPrediction(1))
+    clock.time += 1000.0
+    assert isinstance(answer(), Done)
+
+
 class LateLink(ScriptedLink):
     """Breaks after a peer has worked for long."""
 
