@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.grower import LEAF, Tree
+from veilboost.boost.shap import ROWS_AT_ONCE, TreeShap
 from veilboost.errors import DuplicateColumns, MissingShare, RowsDiffer
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import (
@@ -25,6 +26,7 @@ from veilboost.types import (
     PartyName,
 )
 
+_NO_INTS = np.empty(0, dtype=np.int32)
 _ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries fit into the processor's cache
 _MIXED_SHARES = "use the shares of one and the same training"
 
@@ -88,12 +90,8 @@ class JoinedModel:
         Columns are found by name and must have the same rows. Categories that did not occur in training count as
         missing.
         """
-        if len({info.name for info in self.columns}) < len(self.columns):
-            raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
-        encoded = [values for share in self.shares for values in share.encode(columns)]
+        encoded = self._encode(columns)
         rows = len(encoded[0])
-        if any(len(values) != rows for values in encoded):
-            raise RowsDiffer("the columns have different numbers of rows")
         out = np.repeat(self.skeleton.base_margin[:, np.newaxis], rows, axis=1)
         for begin in range(0, rows, _ROWS_AT_ONCE):
             chunk = slice(begin, begin + _ROWS_AT_ONCE)
@@ -102,6 +100,41 @@ class JoinedModel:
                 # Tree after tree, as in training, so that the sums round alike.
                 out[number % self.skeleton.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
         return out
+
+    def contributions(self, columns: Sequence[Column], threads: int = 1) -> Float64Array:
+        """The contribution of every feature to every margin (rows, K, features + 1): exact path-dependent TreeSHAP.
+
+        The last are the expected margins; the sum of a row is its margin. Equal to XGBoost's `pred_contribs` for the
+        exported model, up to float32 sums. Columns are found as in `margins`.
+        """
+        values = np.stack(self._encode(columns))
+        inner = [tree.inner for tree in self.trees]
+        feature = np.concatenate(
+            [_NO_INTS, *(tree.feature[nodes] for tree, nodes in zip(self.trees, inner, strict=True))]
+        )
+        owner = self.column_owner[feature]
+        shap = TreeShap(self.trees, self.skeleton.trees_per_round, feature, feature, len(self.columns), threads)
+        first = np.searchsorted(self.column_owner, np.arange(len(self.shares) + 1))
+        chunks: list[Float64Array] = [np.empty((0, self.skeleton.trees_per_round, len(self.columns) + 1))]
+        for begin in range(0, values.shape[1], ROWS_AT_ONCE):
+            chunk = values[:, begin : begin + ROWS_AT_ONCE]
+            rows = chunk.shape[1]
+            left = np.empty((len(feature), (rows + 7) // 8), dtype=np.uint8)
+            for at, share in enumerate(self.shares):
+                left[owner == at] = share.records.all_left(chunk[first[at] : first[at + 1]])
+            chunks.append(shap.contributions(left, rows))
+        out = np.concatenate(chunks)
+        out[..., -1] += self.skeleton.base_margin
+        return out
+
+    def _encode(self, columns: Sequence[Column]) -> list[Float32Array]:
+        """The values of all parties' columns, by feature number."""
+        if len({info.name for info in self.columns}) < len(self.columns):
+            raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
+        encoded = [values for share in self.shares for values in share.encode(columns)]
+        if any(len(values) != len(encoded[0]) for values in encoded):
+            raise RowsDiffer("the columns have different numbers of rows")
+        return encoded
 
     def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
         """The margins after each round, for separate tables per party. Used for learning curves."""
