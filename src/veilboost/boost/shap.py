@@ -14,7 +14,7 @@ from veilboost import _native
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.types import Float64Array, Int32Array, UInt8Array
 
-ROWS_AT_ONCE = 1024  # assignments of all splits for this many rows fit into the processor's cache
+ROWS_AT_ONCE = 4096  # limits memory: the assignments of these rows at all splits are in one array
 LEAST_COVER = 1e-9  # covers from noised sums may be zero or negative; a share of rows must be positive
 
 

@@ -23,7 +23,7 @@ from veilboost.estimators.inputs import (
     with_seen_categories,
 )
 from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, validate_fit, validate_predict
-from veilboost.model.explain import importance, shown_names
+from veilboost.model.explain import importance
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare, Skeleton
@@ -317,7 +317,7 @@ class Federated(BoostingParameters):
         """Each column's share of the total gain, in the order of the matrix, or party by party."""
         joined = self.joined_
         value = {item.column: item.value for item in importance(joined, "total_gain")}
-        known = {info.name: value[shown] for info, shown in zip(joined.columns, shown_names(joined), strict=True)}
+        known = {info.name: value[shown] for info, shown in zip(joined.columns, joined.shown_names, strict=True)}
         return np.array([known.get(name, 0.0) for name in self._names or known], dtype=np.float64)
 
     def __sklearn_tags__(self) -> Any:
