@@ -10,6 +10,7 @@ import typer
 
 from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
+from veilboost.cli.explain import explain
 from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
@@ -66,6 +67,7 @@ for _command in (
     prepare,
     train,
     predict,
+    explain,
     serve,
     check,
     transcript,

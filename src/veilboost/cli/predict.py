@@ -55,15 +55,15 @@ def predict(
 
     # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
-    _check_place(data, out)
+    check_place(data, out)
     settings = load_party(config)
     opened = open_predictor(settings, model)
     info = opened.info
-    with _stage(f"reading {data}"):
+    with stage(f"reading {data}"):
         table = opened.load(data)
     others = names_of([name for name in info.parties if name != info.party] or [info.party])
     started = time.monotonic()
-    with _stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
+    with stage(f"predicting {table.rows} rows with {others}"), settings.logging.to_stderr("warning"):
         found = opened.predict(table)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
@@ -88,7 +88,8 @@ def predict(
     )
 
 
-def _check_place(data: Path, out: Path) -> None:
+def check_place(data: Path, out: Path) -> None:
+    """Raise unless --out can be written and is not --data."""
     if not out.parent.is_dir():
         raise UnreadableFile(
             f"the folder {str(out.parent)!r} of --out does not exist", "create it, or give another --out"
@@ -100,7 +101,7 @@ def _check_place(data: Path, out: Path) -> None:
 
 
 @contextmanager
-def _stage(text: str) -> Generator[None]:
+def stage(text: str) -> Generator[None]:
     """Report the current step on stderr: as a spinner on a terminal, otherwise as a line."""
     console = stderr()
     if console.is_terminal:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 ALONE = "plain"  # a party alone needs no protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
+EXPLAINED_ROWS = 200  # of the test rows, for the report
 _EVERY_CATEGORY = 1 << 20  # more than any column has
 
 
@@ -96,12 +97,15 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it has all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
+    explained = None
     if options.curves:
         columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
         curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
         checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
         curves |= {VALIDATION_ROWS: checked} if checked else {}
+        some = np.arange(min(test.rows, EXPLAINED_ROWS))
+        explained = model.explain({name: [each.take(some) for each in own] for name, own in columns.items()})
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
         for name in done.transcripts
@@ -138,6 +142,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
+        explained=explained,
         findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,

@@ -10,6 +10,7 @@ import numpy as np
 from veilboost.data.columns import pyarrow, table_of
 from veilboost.durable import replacing
 from veilboost.errors import UnknownFormat
+from veilboost.model.explanation import Explanation
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
 
@@ -70,6 +71,22 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
     for at, name in enumerate(names):
         columns[f"class {name}" if name in taken else name] = scores[:, at]
     columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = np.array(names)[scores.argmax(axis=1)]
+    return columns
+
+
+def explanation_columns(
+    info: ModelInfo, ids: AnyArray, scores: Float64Array, found: Explanation, top: int
+) -> dict[str, AnyArray]:
+    """The columns of a file of explanations: scores, `top` reason codes, expected margins and contributions."""
+    columns = score_columns(info, ids, scores)
+    reasons = found.reasons(top)
+    for at in range(top):
+        columns[f"reason_{at + 1}"] = np.array([each[at] if at < len(each) else "" for each in reasons], dtype=np.str_)
+    for output, name in enumerate(found.output_names or ("",)):
+        one, ending = found.output(output), f"_{name}" if name else ""
+        columns[f"expected{ending}"] = one.base_values
+        for feature, values in zip(one.feature_names, one.values.T, strict=True):
+            columns[f"contribution_{feature}{ending}"] = values
     return columns
 
 
