@@ -92,5 +92,6 @@ void bind_masks(nb::module_& module);
 void bind_noise(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_service(nb::module_& module);
+void bind_shap(nb::module_& module);
 void bind_split(nb::module_& module);
 void bind_stumps(nb::module_& module);

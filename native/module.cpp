@@ -15,6 +15,7 @@ NB_MODULE(_native, module) {
   bind_noise(module);
   bind_rows(module);
   bind_service(module);
+  bind_shap(module);
   bind_split(module);
   bind_stumps(module);
 }

@@ -443,6 +443,18 @@ def lattice_unmask(
     threads: int,
 ) -> None: ...
 def service_primes() -> list[int]: ...
+def tree_shap(
+    first: NDArray[int64],
+    left: NDArray[int32],
+    feature: NDArray[int32],
+    slot: NDArray[int32],
+    cover: NDArray[float64],
+    weight: NDArray[float64],
+    group: NDArray[int32],
+    went_left: NDArray[uint8],
+    out: NDArray[float64],
+    threads: int,
+) -> None: ...
 
 class ServiceSecret:
     def __init__(self, ternary: NDArray[int8], engine: str) -> None: ...

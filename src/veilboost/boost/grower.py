@@ -115,6 +115,10 @@ class SplitFinder(Protocol):
     def end_round(self) -> None:
         """Called when all trees of the round are grown, before anything that depends on their leaves is sent."""
 
+    def finished(self, tree: Tree) -> Tree:
+        """A tree of the round as the model keeps it."""
+        return tree
+
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
     """The best candidate of each open node. Ties go to the first owner, and within an owner to the lowest handle."""
@@ -144,7 +148,7 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
         children = forest.note_level(level, weight, choices)
         if choices is None or not len(position):
             finder.end_round()
-            return forest.trees(start.scale)
+            return [finder.finished(tree) for tree in forest.trees(start.scale)]
         parents = level
         level = _next_level(level, position, children, *rows, start, config, finder.derives_siblings)
         finder.check_split(parents, choices, level)

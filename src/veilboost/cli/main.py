@@ -12,6 +12,7 @@ from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
 from veilboost.cli.deployments import deploy, deployments, undeploy
 from veilboost.cli.evaluate import evaluate
+from veilboost.cli.explain import explain
 from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
@@ -71,6 +72,7 @@ for _command in (
     evaluate,
     deploy,
     undeploy,
+    explain,
     serve,
     check,
     transcript,

@@ -91,7 +91,7 @@ def predict(
 
     # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
-    _check_place(data, out)
+    check_place(data, out)
     started = time.monotonic()
     if config is None:
         if deployment is not None or unknown != "error":
@@ -107,11 +107,11 @@ def predict(
         file, settings = only_file(data), load_party(config)
         with open_scorer(settings, model, deployment, unknown) as opened:
             info = opened.info
-            with _stage(f"reading {file}"):
+            with stage(f"reading {file}"):
                 rows = opened.load(file)
             others = names_of([name for name in info.parties if name != info.party] or [info.party])
             started = time.monotonic()
-            with _stage(f"predicting {rows.rows} rows with {others}"), settings.logging.to_stderr("warning"):
+            with stage(f"predicting {rows.rows} rows with {others}"), settings.logging.to_stderr("warning"):
                 found = opened.predict(rows)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
@@ -141,7 +141,8 @@ def predict(
     )
 
 
-def _check_place(data: Sequence[str], out: Path) -> None:
+def check_place(data: Sequence[str], out: Path) -> None:
+    """Raise unless --out can be written and is not --data."""
     if not out.parent.is_dir():
         raise UnreadableFile(
             f"the folder {str(out.parent)!r} of --out does not exist", "create it, or give another --out"
@@ -154,7 +155,7 @@ def _check_place(data: Sequence[str], out: Path) -> None:
 
 
 @contextmanager
-def _stage(text: str) -> Generator[None]:
+def stage(text: str) -> Generator[None]:
     """Report the current step on stderr: as a spinner on a terminal, otherwise as a line."""
     console = stderr()
     if console.is_terminal:

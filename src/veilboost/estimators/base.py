@@ -23,7 +23,8 @@ from veilboost.estimators.inputs import (
     with_seen_categories,
 )
 from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, validate_fit, validate_predict
-from veilboost.model.explain import importance, shown_names
+from veilboost.model.explain import importance
+from veilboost.model.explanation import Explanation
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare, Skeleton
@@ -154,6 +155,10 @@ class Federated(BoostingParameters):
         """Train on tables with labels; `held_out` marks the validation rows."""
 
     @abstractmethod
+    def _new_tables(self, X: Any) -> Tables:
+        """The aligned rows of new X, for the holder of each model share."""
+
+    @abstractmethod
     def _margins(self, X: Any) -> Float64Array:
         """Margins (K, rows) of new rows."""
 
@@ -215,6 +220,41 @@ class Federated(BoostingParameters):
         curve = [result.validation for result in simulation.history if result.validation is not None]
         self.evals_result_ = {simulation.metric: curve} if curve else {}
         return self
+
+    def explain(self, X: Any) -> Explanation:
+        """Explain predictions: how much each feature moved the margin of each row (exact TreeSHAP).
+
+        A margin is a prediction before the link function: log odds for two classes, the value for regression.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+
+        Returns
+        -------
+        Explanation
+            Contributions, expected margins, values and names of the features, in the order of `feature_importances_`.
+            `to_shap` converts it to a `shap.Explanation`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from veilboost import VerticalRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = VerticalRegressor(n_estimators=20, max_depth=2).fit(X, y)
+        >>> found = model.explain(X[:1])
+        >>> found.reasons(2)
+        [['x2', 'x8']]
+        >>> abs(found.values.sum() + found.base_values[0] - model.predict(X[:1])[0]) < 1e-9
+        True
+        """
+        joined = self.joined_
+        found = joined.explain({name: table.columns for name, table in self._new_tables(X).items()}, self.n_jobs)
+        if self._names is None:
+            return found
+        place = {info.name: at for at, info in enumerate(joined.columns)}
+        return found.pick([place[name] for name in self._names if name in place])
 
     def save(self, folder: str | Path) -> None:
         """Save the fitted estimator.
@@ -317,7 +357,7 @@ class Federated(BoostingParameters):
         """Each column's share of the total gain, in the order of the matrix, or party by party."""
         joined = self.joined_
         value = {item.column: item.value for item in importance(joined, "total_gain")}
-        known = {info.name: value[shown] for info, shown in zip(joined.columns, shown_names(joined), strict=True)}
+        known = {info.name: value[shown] for info, shown in zip(joined.columns, joined.shown_names, strict=True)}
         return np.array([known.get(name, 0.0) for name in self._names or known], dtype=np.float64)
 
     def __sklearn_tags__(self) -> Any:

@@ -138,11 +138,16 @@ class Horizontal(Federated, HorizontalParameters):
         config = self._config(classes)
         return simulate_training(coded, SERVER, self.protocol, config, threads=self.n_jobs, held_out=held_out)
 
-    def _margins(self, X: Any) -> Float64Array:
+    def _new_tables(self, X: Any) -> Tables:
         check_is_fitted(self)
         columns = self.joined_.columns
         frame = self._open_new_matrix(X, [info.name for info in columns])
-        return self.joined_.margins(load_frame(frame, Wanted.like(columns), None, None).columns)
+        (holder,) = self.shares_
+        return {holder: load_frame(frame, Wanted.like(columns), None, None)}
+
+    def _margins(self, X: Any) -> Float64Array:
+        (table,) = self._new_tables(X).values()
+        return self.joined_.margins(table.columns)
 
 
 class HorizontalClassifier(Classifier, Horizontal):

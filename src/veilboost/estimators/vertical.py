@@ -208,14 +208,17 @@ class Vertical(Federated, VerticalParameters):
                 engine=engine,
             )
 
-    def _margins(self, X: Any) -> Float64Array:
+    def _new_tables(self, X: Any) -> Tables:
         check_is_fitted(self)
         frames = self._open_new(X, list(self.shares_), self._names)
         tables = {
             party: load_frame(frames[party], Wanted.like(share.columns), self.id, None)
             for party, share in self.shares_.items()
         }
-        tables = rows_of_active(tables, self.active_, self.id is not None)
+        return rows_of_active(tables, self.active_, self.id is not None)
+
+    def _margins(self, X: Any) -> Float64Array:
+        tables = self._new_tables(X)
         return simulate_prediction(self.shares_, self.active_, tables)
 
 

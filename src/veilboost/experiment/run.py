@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ALONE = "plain"  # a party alone needs no protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
+EXPLAINED_ROWS = 200  # of the test rows, for the report
 _EVERY_CATEGORY = 1 << 20  # more than any column has
 
 
@@ -102,12 +103,15 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     evaluation = None
+    explained = None
     if options.curves:
         columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
         curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
         curves |= {VALIDATION_ROWS: checked} if checked else {}
         evaluation = evaluated(problem, model, prediction)
+        some = np.arange(min(test.rows, EXPLAINED_ROWS))
+        explained = model.explain({name: [each.take(some) for each in own] for name, own in columns.items()})
     roles = {
         name: spec.driver if name == done.driver else spec.data_role if name in tables else name
         for name in done.transcripts
@@ -146,6 +150,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         curves=curves,
         evaluation=evaluation,
         curve_metrics={VALIDATION_ROWS: done.metric} if checked else {},
+        explained=explained,
         findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,

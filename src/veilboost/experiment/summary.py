@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.metrics import Metric
 from veilboost.config import TrainingConfig
+from veilboost.model.explanation import Explanation
 from veilboost.model.joined import JoinedModel
 from veilboost.model.share import ModelShare
 from veilboost.privacy.statement import Statement
@@ -67,6 +68,8 @@ class RunSummary:
         Round trips and bytes of the busiest party, if each party has its own connection.
     privacy
         The result of `privacy.spending` for each party.
+    explained
+        The explanation of some test rows.
     reports
         How participants report that they protected their rows.
     """
@@ -99,6 +102,7 @@ class RunSummary:
     entries: Sequence[Entry] = ()
     privacy: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Any])
     findings: Sequence[Finding] | None = None
+    explained: Explanation | None = None
     dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
     reports: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Any])
 
@@ -284,7 +288,7 @@ class RunSummary:
             privacy=self.privacy,
             protections=self.statement.to_list(),
             findings=None if self.findings is None else [found.to_dict() for found in self.findings],
-            model=model_facts(self.model),
+            model=model_facts(self.model, self.explained),
         )
 
 

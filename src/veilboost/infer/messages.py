@@ -74,12 +74,56 @@ class AllSplits(Message):
     left: Annotated[UInt8Array, ArraySpec("uint8", 2)]
 
 
+@dataclass(frozen=True)
+class AllSplitsOfRows(Message):
+    """Active to passive: send the left/right assignments of the rows `begin` to `end` at all of your splits.
+
+    For an explanation of scores. The answer is `AllSplits`.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows are explained", "passive"),)
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SplitColumnsRequest(Message):
+    """Active to passive: which of your splits share a column, as far as your policy allows?"""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+
+
+@dataclass(frozen=True)
+class SplitColumns(Message):
+    """Passive to active: a number for the column of each of its splits, in the order of trees and nodes.
+
+    Columns are numbered in the order in which they first occur: in each tree anew, or over the whole model. `names` are
+    those of the numbered columns, if the owner's policy allows them.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which of its splits in one tree share a column", "active"),
+        Reveals("which of its splits share a column over all trees", "active", given=("over_trees",)),
+        Reveals("the names of the columns that its splits use", "active", given=("names",)),
+    )
+    column: Ints
+    over_trees: bool = False
+    names: tuple[str, ...] = ()
+
+
 PREDICTION_MESSAGES: tuple[type[Message], ...] = (
     BeginPrediction,
     BeginScoring,
     RouteRequest,
     RouteAnswer,
-    AllSplitsRequest,
+    Done,
+)
+ONE_EXCHANGE_MESSAGES: tuple[type[Message], ...] = (BeginPrediction, AllSplitsRequest, AllSplits, Done)
+EXPLANATION_MESSAGES: tuple[type[Message], ...] = (
+    BeginPrediction,
+    SplitColumnsRequest,
+    SplitColumns,
+    AllSplitsOfRows,
     AllSplits,
     Done,
 )

@@ -12,6 +12,7 @@ from veilboost.data.load import read_source
 from veilboost.data.schema import Selection
 from veilboost.durable import replacing
 from veilboost.errors import MissingColumn, MixedTypes, UnknownFormat
+from veilboost.model.explanation import Explanation
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
 
@@ -76,6 +77,22 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
     predicted = np.array(names, dtype=np.object_)[scores.argmax(axis=1)]
     predicted[np.isnan(scores).any(axis=1)] = None
     columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = predicted
+    return columns
+
+
+def explanation_columns(
+    info: ModelInfo, ids: AnyArray, scores: Float64Array, found: Explanation, top: int
+) -> dict[str, AnyArray]:
+    """The columns of a file of explanations: scores, `top` reason codes, expected margins and contributions."""
+    columns = score_columns(info, ids, scores)
+    reasons = found.reasons(top)
+    for at in range(top):
+        columns[f"reason_{at + 1}"] = np.array([each[at] if at < len(each) else "" for each in reasons], dtype=np.str_)
+    for output, name in enumerate(found.output_names or ("",)):
+        one, ending = found.output(output), f"_{name}" if name else ""
+        columns[f"expected{ending}"] = one.base_values
+        for feature, values in zip(one.feature_names, one.values.T, strict=True):
+            columns[f"contribution_{feature}{ending}"] = values
     return columns
 
 

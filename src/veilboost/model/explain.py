@@ -24,15 +24,6 @@ class ColumnImportance(NamedTuple):
 PartyImportance: TypeAlias = tuple[PartyName, float]
 
 
-def shown_names(joined: JoinedModel) -> list[str]:
-    """Column names for a joint report: `shop#1` if the shop does not share its names."""
-    return [
-        info.name if share.share_names else f"{share.party}#{number}"
-        for share in joined.shares
-        for number, info in enumerate(share.columns, start=1)
-    ]
-
-
 def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) -> list[ColumnImportance]:
     """The importance of each column, in descending order.
 
@@ -52,7 +43,7 @@ def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) 
         (party, column, value) for every column, 0 for columns without a split.
     """
     values = _by_group(joined, kind, normalise, np.arange(len(joined.columns), dtype=np.int32))
-    names = shown_names(joined)
+    names = joined.shown_names
     return [
         ColumnImportance(joined.skeleton.parties[joined.column_owner[feature]], names[feature], float(values[feature]))
         for feature in np.argsort(-values, kind="stable")

@@ -7,12 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from veilboost.boost.grower import LEAF, Tree
+from veilboost.boost.shap import ROWS_AT_ONCE, TreeShap
 from veilboost.errors import DuplicateColumns, MissingShare, RowsDiffer
+from veilboost.model.explanation import Explanation
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import (
     AnyArray,
@@ -24,6 +26,8 @@ from veilboost.types import (
     Int64Array,
     PartyName,
 )
+
+Columns: TypeAlias = Sequence[Column] | Mapping[PartyName, Sequence[Column]]
 
 _ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries fit into the processor's cache
 _MIXED_SHARES = "use the shares of one and the same training"
@@ -88,12 +92,8 @@ class JoinedModel:
         Columns are found by name and must have the same rows. Categories that did not occur in training count as
         missing.
         """
-        if len({info.name for info in self.columns}) < len(self.columns):
-            raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
-        encoded = [values for share in self.shares for values in share.encode(columns)]
+        encoded = self._encode(columns)
         rows = len(encoded[0])
-        if any(len(values) != rows for values in encoded):
-            raise RowsDiffer("the columns have different numbers of rows")
         out = np.repeat(self.skeleton.base_margin[:, np.newaxis], rows, axis=1)
         for begin in range(0, rows, _ROWS_AT_ONCE):
             chunk = slice(begin, begin + _ROWS_AT_ONCE)
@@ -103,9 +103,60 @@ class JoinedModel:
                 out[number % self.skeleton.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
         return out
 
+    @cached_property
+    def shown_names(self) -> tuple[str, ...]:
+        """Column names for a joint report, by feature number: `shop#1` if the shop does not share its names."""
+        return tuple(
+            info.name if share.share_names else f"{share.party}#{number}"
+            for share in self.shares
+            for number, info in enumerate(share.columns, start=1)
+        )
+
+    def contributions(self, columns: Columns, threads: int = 1) -> Float64Array:
+        """The contribution of every feature to every margin (rows, K, features + 1): exact path-dependent TreeSHAP.
+
+        The last are the expected margins; a row adds up to its margin. Equal to XGBoost's `pred_contribs` for the
+        exported model, up to float32 sums. `columns` are found as in `margins`, or given by party.
+        """
+        values = np.stack(self._encode(columns))
+        of_splits = [tree.feature[tree.inner] for tree in self.trees]
+        feature = np.concatenate([np.empty(0, dtype=np.int32), *of_splits])
+        groups, width = self.skeleton.trees_per_round, len(self.columns)
+        shap = TreeShap(self.trees, groups, feature, feature, width, threads)
+        owner, first = self.column_owner[feature], self.column_owner.searchsorted(np.arange(len(self.shares) + 1))
+        out = np.empty((values.shape[1], groups, width + 1))
+        for begin in range(0, len(out), ROWS_AT_ONCE):
+            chunk = values[:, begin : begin + ROWS_AT_ONCE]
+            left = np.empty((len(feature), (chunk.shape[1] + 7) // 8), dtype=np.uint8)
+            for at, share in enumerate(self.shares):
+                left[owner == at] = share.records.all_left(chunk[first[at] : first[at + 1]])
+            out[begin : begin + ROWS_AT_ONCE] = shap.contributions(left, chunk.shape[1])
+        out[..., -1] += self.skeleton.base_margin
+        return out
+
+    def explain(self, columns: Columns, threads: int = 1) -> Explanation:
+        """The contributions of all features to the margins of rows, with names and values of the features."""
+        found = self.contributions(columns, threads)
+        given = columns if isinstance(columns, Mapping) else dict.fromkeys(self.skeleton.parties, columns)
+        by_name = {share.party: {each.name: each for each in given[share.party]} for share in self.shares}
+        parties = [share.party for share in self.shares for _ in share.columns]
+        known = {at: by_name[party][self.columns[at].name] for at, party in enumerate(parties)}
+        return Explanation.of(found, self.shown_names, parties, known, self.skeleton.classes)
+
+    def _encode(self, columns: Columns) -> list[Float32Array]:
+        """The values of all parties' columns, by feature number."""
+        if not isinstance(columns, Mapping):
+            if len({info.name for info in self.columns}) < len(self.columns):
+                raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
+            columns = dict.fromkeys(self.skeleton.parties, columns)
+        encoded = [values for share in self.shares for values in share.encode(columns[share.party])]
+        if any(len(values) != len(encoded[0]) for values in encoded):
+            raise RowsDiffer("the columns have different numbers of rows")
+        return encoded
+
     def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
         """The margins after each round, for separate tables per party. Used for learning curves."""
-        values = np.stack([each for share in self.shares for each in share.encode(columns[share.party])], axis=1)
+        values = np.stack(self._encode(columns), axis=1)
         out = np.repeat(self.skeleton.base_margin[:, np.newaxis], len(values), axis=1)
         for number, tree in enumerate(self.trees):
             out[number % self.skeleton.trees_per_round] += tree.weight[self._leaves(tree, values)]

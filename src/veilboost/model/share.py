@@ -20,7 +20,17 @@ from veilboost.boost.objective import Objective, objective_of
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
 from veilboost.privacy.statement import Noise
-from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import (
+    AnyArray,
+    BoolArray,
+    Column,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    PartyName,
+    UInt8Array,
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,14 @@ class SplitRecords:
             known = (code >= 0) & (code < self.left_sets.shape[1])
             left[by_set] = known & self.left_sets[sets[by_set], np.where(known, code, 0)]
         return np.where(np.isnan(value), self.default_left[records], left)
+
+    def all_left(self, values: Float32Array) -> UInt8Array:
+        """Which rows go left at every record, reached or not: a row of packed bits for each record."""
+        rows = np.arange(values.shape[1], dtype=np.int32)
+        left = np.empty((self.count, (len(rows) + 7) // 8), dtype=np.uint8)
+        for record in range(self.count):
+            left[record] = np.packbits(self.goes_left(values, np.full(len(rows), record, dtype=np.int32), rows))
+        return left
 
     def rules(self) -> dict[tuple[int, int], Rule]:
         """The rules of nodes (tree, node), as passed to `of`."""

@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from veilboost.boost.booster import rows_of_round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.durable import append, keeping
+from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
-from veilboost.party.policy import Policy, TrainRequest, decide
+from veilboost.party.policy import ExplainRequest, Policy, TrainRequest, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.privacy.event import START, Event, ExactRelease, assignments_of
@@ -23,6 +25,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName, Role
 
 BEGUN = "begun.txt"  # in the run folder
+_EXPLAINING = Lock()  # two explanations at once must not both take what is left
 
 
 class StepLog:
@@ -152,6 +155,19 @@ class Booking:
             events = [event.to_dict() for event in self.ledger.events(self.job)]
             about = {"party": self._settings.name, "job": self.job, "delta": self._policy.delta}
             run.save_ledger({**about, "events": events})
+
+
+def allow_explanation(settings: PartySettings, peer: PeerIdentity, assignments: int) -> None:
+    """Ask the policy about an explanation that reveals this many left/right assignments of each row."""
+    spent = 0 if settings.policy.assignments_total is None else assignments_of(Ledger(settings.ledger_file).events())
+    decide(settings.policy, ExplainRequest({peer.party: peer.fingerprint or None}, assignments, spent))
+
+
+def book_explanation(settings: PartySettings, run: str, peer: PeerIdentity, release: ExactRelease) -> None:
+    """Ask the policy about an explanation with a model of this run, and book it. Must come before it is answered."""
+    with _EXPLAINING:
+        allow_explanation(settings, peer, release.assignments or 0)
+        Ledger(settings.ledger_file).append(f"{run}/explanations", release)
 
 
 def limited(policy: Policy, events: Sequence[Event]) -> list[Event]:

@@ -158,15 +158,18 @@ class Finish(Message):
 class ProposePrediction(Message):
     """Driving party to every passive party: help predict this number of rows with the model of the run `run`.
 
-    `job` is the job's TOML, whose alignment finds the rows.
+    `job` is the job's TOML, whose alignment finds the rows. `explain`: the scores are explained, if the owner's policy
+    allows it.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("how many rows are to be predicted, and with which model", "passive"),
+        Reveals("that the scores are explained", "passive", given=("explain",)),
     )
     run: str
     job: str
     rows: int
+    explain: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from veilboost.errors import AgainstPolicy
 from veilboost.fields import param
+from veilboost.infer.explaining import LEVELS, NONE, PARTY
 from veilboost.party.sections import Section
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.statement import Status
@@ -119,6 +120,14 @@ class Policy(Section):
         "parties that may serve users with this party's encrypted splits; the users see the names of its columns",
         form="party",
     )
+    explanations: str = param(
+        PARTY,
+        "what the active party may learn about this party's columns when it explains scores: none (it explains "
+        "nothing), party (only the sum of this party's contributions), columns (a contribution for each column, under "
+        "a pseudonym), names (under the column's name). Except for none, this party sends the left/right assignments "
+        "of explained rows at all of its splits",
+        choices=LEVELS,
+    )
     peers: Mapping[PartyName, tuple[str, ...]] = param(
         dict,
         "parties that are admitted, and the fingerprints of their certificates (veilboost certs show prints them); "
@@ -187,6 +196,15 @@ class PredictRequest:
 
 
 @dataclass(frozen=True)
+class ExplainRequest:
+    """A request to help explain scores, which reveals `assignments` of each row, the splits of this party."""
+
+    peers: Mapping[PartyName, str | None]
+    assignments: int = 0
+    assignments_spent: int = 0
+
+
+@dataclass(frozen=True)
 class ExportRequest:
     """A request to hand this party's model share to another party as a plain file."""
 
@@ -220,7 +238,9 @@ class LookUpRequest:
     looked_up_today: int
 
 
-Request: TypeAlias = TrainRequest | PredictRequest | DeployRequest | LookUpRequest | ExportRequest | ServeRequest
+Request: TypeAlias = (
+    TrainRequest | PredictRequest | ExplainRequest | DeployRequest | LookUpRequest | ExportRequest | ServeRequest
+)
 
 
 @dataclass(frozen=True)
@@ -272,6 +292,15 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
                 "raise lookups_per_day under [policy]",
                 "ask again tomorrow, or for fewer ids",
             )
+    elif isinstance(request, ExplainRequest):
+        if policy.explanations == NONE:
+            yield Objection(
+                "explanations",
+                "this party does not help to explain scores",
+                f'set explanations = "{PARTY}" under [policy]',
+                "predict without an explanation",
+            )
+        yield from _assignments_total(policy, request, "the explanation")
     elif isinstance(request, ServeRequest):
         if request.by not in policy.serve_users:
             yield Objection(
@@ -395,7 +424,7 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
 
 
 def _assignments(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
-    job, total, asked = policy.assignments_per_job, policy.assignments_total, request.assignments
+    job, asked = policy.assignments_per_job, request.assignments
     fewer = "lower n_estimators or max_depth under [training] in the job file"
     if job is not None and asked > job:
         yield Objection(
@@ -404,10 +433,17 @@ def _assignments(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
             f"raise assignments_per_job under [policy] to {asked} or more",
             fewer,
         )
+    yield from _assignments_total(policy, request, "the job", fewer)
+
+
+def _assignments_total(
+    policy: Policy, request: TrainRequest | ExplainRequest, who: str, fewer: str = ""
+) -> Iterator[Objection]:
+    total, asked = policy.assignments_total, request.assignments
     if total is not None and asked > total - request.assignments_spent:
         yield Objection(
             "assignments_total",
-            f"the job may request {asked} left/right assignments of each row, which exceeds what is left of {total}",
+            f"{who} may request {asked} left/right assignments of each row, which exceeds what is left of {total}",
             "raise assignments_total under [policy]; what was sent cannot be taken back",
             fewer,
         )

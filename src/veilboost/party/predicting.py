@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,13 +38,16 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
+from veilboost.infer.explaining import ExplanationResponder, explain_joint, explanation_release
 from veilboost.infer.joint import PredictionResponder, predict_joint
-from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.messages import EXPLANATION_MESSAGES, PREDICTION_MESSAGES
 from veilboost.infer.scores import ModelInfo
 from veilboost.logs import EventLogger
+from veilboost.model.explanation import Explanation
 from veilboost.model.joined import join
-from veilboost.model.share import ColumnInfo, Skeleton
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.party.batches import SALT_BYTES, PassiveBatches, drive_alignment, requested_batches
+from veilboost.party.booking import allow_explanation, book_explanation
 from veilboost.party.coordinator import Connections
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
@@ -62,12 +67,13 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.party.vertical import who_answers
-from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
+from veilboost.types import AnyArray, Column, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
+Made = TypeVar("Made")
 Presence = Mapping[PartyName, bool | None]  # None: it dials this party, so it cannot be checked
 _GRACE = 0.5  # extra time for the threads beyond the deadline of the requests
 KEEP = SchemaRules(constant="keep")  # a few new rows may have equal values in a column
@@ -112,6 +118,11 @@ class Predictor:
     def predict(self, table: PartyTable) -> Prediction:
         return self._prediction(table, join({self.share.party: self.share}).margins(table.columns))
 
+    def explain(self, table: PartyTable) -> tuple[Prediction, Explanation]:
+        """Scores, and the contributions of the features to them."""
+        found = join({self.share.party: self.share}).explain(table.columns, self.settings.cores)
+        return self._prediction(table, found.margins), found
+
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
         return Prediction(table.ids, self.skeleton.loss.predict(margins), self.skeleton.classes)
 
@@ -142,6 +153,26 @@ class LivePredictor(Predictor):
 
         A health check of `seconds` comes first: if a party is unreachable, no other spends its daily predictions.
         """
+        margin, positions = self._jointly(table, predict_joint, seconds)
+        back = np.empty_like(margin)
+        back[:, positions] = margin
+        return self._prediction(table, back)
+
+    def explain(self, table: PartyTable, seconds: float | None = None) -> tuple[Prediction, Explanation]:
+        """Scores, and the contributions of the features to them, as far as the other parties' policies show them."""
+        explain = partial(explain_joint, threads=self.settings.cores)
+        found, positions = self._jointly(table, explain, seconds, explain=True)
+        found = found.take(np.argsort(positions))
+        return self._prediction(table, found.margins), found
+
+    def _jointly(
+        self,
+        table: PartyTable,
+        work: Callable[[ModelShare, Sequence[Column], int, Peers], Made],
+        seconds: float | None,
+        explain: bool = False,
+    ) -> tuple[Made, Int64Array]:
+        """What `work` makes of the rows in the common order, and their positions in the table."""
         wanted = self.settings.limits.connect_seconds if seconds is None else seconds
         unreachable = [name for name, reached in self.presence(wanted).items() if reached is False]
         if unreachable:
@@ -149,7 +180,7 @@ class LivePredictor(Predictor):
         transcript = Transcript(self.settings.name, self.run.path / "predictions")
         with Connections(self.settings, self.job) as connections:
             try:
-                return self._prediction(table, self._margins(table, connections, transcript))
+                return self._in_session(table, work, connections, transcript, explain)
             finally:
                 transcript.close()
 
@@ -197,8 +228,15 @@ class LivePredictor(Predictor):
             return True  # it refuses to train this job again, but it answers
         return True
 
-    def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
-        messages = (*CONTROL_MESSAGES, *alignment_named(self.job.alignment).messages, *PREDICTION_MESSAGES)
+    def _in_session(
+        self,
+        table: PartyTable,
+        work: Callable[[ModelShare, Sequence[Column], int, Peers], Made],
+        connections: Connections,
+        transcript: Transcript,
+        explain: bool,
+    ) -> tuple[Made, Int64Array]:
+        messages = {*CONTROL_MESSAGES, *alignment_named(self.job.alignment).messages, *_messages(explain)}
         options = {
             "session": Csprng().bytes(16),
             "transcript": transcript,
@@ -209,21 +247,19 @@ class LivePredictor(Predictor):
         }
         owners = [name for name in self.job.owners if name != self.settings.name]
         everyone, peers = Peers(callers), Peers({name: callers[name] for name in owners})
-        to_owner = ProposePrediction(self.run.path.name, self._text, table.rows)
+        to_owner = ProposePrediction(self.run.path.name, self._text, table.rows, explain)
         to_helper = Propose(self._text, dry_run=False, resume=False)
         accepted = everyone.ask({name: to_owner if name in owners else to_helper for name in callers}, Accepted)
         completed = False
         try:
             positions = self._common_rows(table, callers, accepted)
             aligned = table.take(positions)
-            margin = predict_joint(self.share, aligned.columns, aligned.rows, peers)
+            made = work(self.share, aligned.columns, aligned.rows, peers)
             completed = True
         finally:  # in any case, no party keeps its session open
             with contextlib.suppress(VeilBoostError):
                 peers.ask({other: Finish(completed) for other in owners}, Done)
-        back = np.empty_like(margin)
-        back[:, positions] = margin
-        return back
+        return made, positions
 
     def _common_rows(
         self, table: PartyTable, callers: Mapping[PartyName, Channel], accepted: Mapping[PartyName, Accepted]
@@ -261,6 +297,11 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
     return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())
 
 
+def _messages(explain: bool) -> tuple[type[Message], ...]:
+    """Assignments at splits that no row visits can be requested only in a session that explains."""
+    return EXPLANATION_MESSAGES if explain else PREDICTION_MESSAGES
+
+
 _COUNTING = threading.Lock()
 PREDICTIONS_FILE, LOOKUPS_FILE = "predictions.json", "lookups.json"
 _LOG = EventLogger(__name__)
@@ -278,15 +319,19 @@ class PredictionSession(Session):
             raise MalformedMessage("a prediction has no rows")
         self._run = RunFolder.finished_with(settings.runs, run_name(proposal.run), context.peer)
         self._alignment = alignment_named(self._job.alignment)
-        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
+        self._explains = proposal.explain
+        messages = _messages(self._explains)
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *messages})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
         self._batches: PassiveBatches | None = None
         self._found: list[Int64Array] = []
-        self._responder: PredictionResponder | None = None
+        self._responder: PredictionResponder | ExplanationResponder | None = None
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         self._only_proposer(peer)
         if isinstance(message, ProposePrediction):
+            if self._explains:
+                allow_explanation(self.settings, peer, self._run.load_share().records.count)
             spend_predictions(self.settings, peer, self._rows)
             _LOG.info("prediction_accepted", f"predicts {self._rows} rows", rows=self._rows)
             return Accepted(__version__, aligned=False, batches=requested_batches(self.settings))
@@ -296,7 +341,7 @@ class PredictionSession(Session):
             self._found.append(self._begun().next(message))
             return Done()
         if isinstance(message, EndAlignment):
-            return self._end_alignment(message)
+            return self._end_alignment(peer, message)
         if isinstance(message, Finish):
             self.over = True
             if message.completed:
@@ -323,14 +368,21 @@ class PredictionSession(Session):
             raise UnexpectedMessage("alignment has not begun")
         return self._batches
 
-    def _end_alignment(self, message: EndAlignment) -> Done:
+    def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
         if message.rows > self._rows:
             raise UnexpectedMessage("more rows are common than the prediction has")
         positions = [*self._found, self._begun().end(message)]
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         rows = gathered(taken(engine, self._table, positions, message.rows))
         share = self._run.load_share()
-        self._responder = PredictionResponder(share, share.matrix(rows.columns, rows.rows))
+        values = share.matrix(rows.columns, rows.rows)
+        if self._explains:
+            protocol, request = self._job.protocol, self._session.hex()
+            release = explanation_release(share, protocol, peer.party, request, rows.rows)
+            book_explanation(self.settings, self._run.path.name, peer, release)
+            self._responder = ExplanationResponder(share, values, self.settings.policy.explanations)
+        else:
+            self._responder = PredictionResponder(share, values)
         self._batches = None
         return Done()
 

@@ -23,7 +23,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.infer.joint import PredictionResponder, predict_joint, predict_oneshot
-from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.messages import ONE_EXCHANGE_MESSAGES, PREDICTION_MESSAGES
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
@@ -340,7 +340,7 @@ def simulate_prediction(
     if absent:
         raise RowsDiffer(f"there are no rows of {', '.join(absent)}")
     rows = tables[active].rows
-    catalogue = Catalogue(PREDICTION_MESSAGES)
+    catalogue = Catalogue({*PREDICTION_MESSAGES, *ONE_EXCHANGE_MESSAGES})
     here = Transcript(active)
     peers = Peers(
         {

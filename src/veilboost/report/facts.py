@@ -14,12 +14,14 @@ import numpy as np
 from veilboost.config import TrainingConfig
 from veilboost.errors import MissingShare, UnreadableFile
 from veilboost.model.explain import describe, importance, importance_by_party
+from veilboost.model.explanation import Explanation
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare
 from veilboost.model.store import ONCE_SEEDED
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.vertical.messages import BeginRound, EndTraining, StatisticsRequest
+from veilboost.report.contributions import sample
 from veilboost.report.values import plain
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
@@ -245,13 +247,14 @@ def training_facts(config: TrainingConfig) -> dict[str, Any]:
 # --- the model ----------------------------------------------------------------------------------------------------
 
 
-def model_facts(joined: JoinedModel) -> dict[str, Any]:
-    """Facts about a model whose shares are all available."""
+def model_facts(joined: JoinedModel, explained: Explanation | None = None) -> dict[str, Any]:
+    """Facts about a model whose shares are all available, and the explanation of some rows."""
     about = describe(joined)
     return {
         **{name: about[name] for name in ("trees", "depth", "leaves", "sha256", "splits")},
         "importance_by_party": dict(importance_by_party(joined, KIND)),
         "importance_by_column": [item._asdict() for item in importance(joined, KIND)],
+        "contributions": [] if explained is None else sample(explained),
     }
 
 

@@ -7,8 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from veilboost import __version__
 from veilboost.boost.metrics import METRIC_INFO, MetricInfo
+from veilboost.model.explanation import Explanation
+from veilboost.report.contributions import beeswarms, picked_rows, sample
 from veilboost.report.evaluation import shown
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
@@ -48,6 +52,20 @@ def evaluation_page(title: str, evaluation: Mapping[str, Any]) -> str:
     """The evaluation (`Evaluation.to_dict`) of a model's scores."""
     found = shown(evaluation)
     return render("evaluation.html", title=title, evaluation=found, charts=_marked(found.charts))
+
+
+def explanation_page(model: str, found: Explanation, meaning: str) -> str:
+    """The explanation of scores. The page shows no ids and no values of rows."""
+    order = np.argsort(-found.importance, kind="stable").tolist()
+    return render(
+        "explanation.html",
+        model=model,
+        meaning=meaning,
+        rows=len(found.values),
+        features=[(found.feature_names[at], found.parties[at], f"{found.importance[at]:.4g}") for at in order],
+        swarms=_marked(beeswarms(sample(found))),
+        waterfalls=_marked(picked_rows(found)),
+    )
 
 
 def run_page(facts: Facts) -> str:
@@ -137,13 +155,14 @@ def _model_charts(model: Mapping[str, Any]) -> list[str]:
     columns: Sequence[Mapping[str, Any]] = model.get("importance_by_column", ())
     best = {f"{each['party']}: {each['column']}": each["value"] for each in columns[:_MANY]}
     shares = {"party": parties if len(parties) > 1 else {}, "column": best}
-    return [
+    charts = [
         bar_chart(
             f"Share of the gain by {kind}", "share", {n: {"share": v} for n, v in of.items()}, digits=3, width=_WIDE
         )
         for kind, of in shares.items()
         if of
     ]
+    return charts + beeswarms(model.get("contributions", ()))
 
 
 def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:

@@ -15,7 +15,6 @@ from veilboost.model.explain import (
     describe,
     importance,
     importance_by_party,
-    shown_names,
 )
 from veilboost.model.export import to_xgboost_json
 from veilboost.model.joined import join
@@ -76,7 +75,7 @@ def test_names_are_masked_where_their_owner_says_so() -> None:
     parts = trained()
     parts["party2"] = replace(parts["party2"], share_names=False)
     model = join(parts)
-    assert shown_names(model) == ["income", "colour", "steps", "town", "party2#1", "party2#2"]
+    assert model.shown_names == ("income", "colour", "steps", "town", "party2#1", "party2#2")
     assert {entry.column for entry in importance(model) if entry.party == "party2"} == {"party2#1", "party2#2"}
     text = json.dumps([importance(model), describe(model)])
     assert "age" not in text

@@ -13,6 +13,7 @@ import pytest
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, ImpossibleSetting
 from veilboost.party.policy import (
+    ExplainRequest,
     ExportRequest,
     Policy,
     PredictRequest,
@@ -78,11 +79,12 @@ JOB = TrainRequest(
     epsilon_spent=2.0,
 )
 PREDICT = PredictRequest({"bank": PRINT}, rows=40, predicted_today=60)
+EXPLAIN = ExplainRequest({"bank": PRINT}, assignments=100, assignments_spent=300)
 EXPORT = ExportRequest({"bank": PRINT}, to="bank")
 
 
 def test_what_the_policy_allows_passes_up_to_its_limits() -> None:
-    for request in (JOB, PREDICT, EXPORT):
+    for request in (JOB, PREDICT, EXPLAIN, EXPORT):
         assert list(objections(POLICY, request)) == []
         decide(POLICY, request)
 
@@ -137,6 +139,8 @@ def test_a_job_outside_the_policy_is_refused_by_its_rule(rule: str, change: dict
         ("predictions_per_day", dataclasses.replace(PREDICT, rows=-1)),
         ("predictions_per_day", dataclasses.replace(PREDICT, predicted_today=101, rows=0)),
         ("peers", dataclasses.replace(PREDICT, peers={"shop": PRINT})),
+        ("assignments_total", dataclasses.replace(EXPLAIN, assignments_spent=901)),
+        ("peers", dataclasses.replace(EXPLAIN, peers={"shop": PRINT})),
         ("export_to", dataclasses.replace(EXPORT, to="telecom")),
         ("peers", dataclasses.replace(EXPORT, peers={"bank": "cd" * 32})),
     ],

@@ -18,6 +18,8 @@ from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import UnsupportedCombination
+from veilboost.model.explain import IMPORTANCE_KINDS, importance
+from veilboost.model.joined import join
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian, MemoryAccount
 from veilboost.protocols.registry import protocol_named
@@ -82,7 +84,7 @@ def test_what_a_passive_party_spends_is_noise_and_the_sides_of_its_cuts():
 
 
 def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
-    """Gains are not in the model, ties are not named, and the start does not come from the labels."""
+    """Gains follow from the leaves, ties are not named, and the start does not come from the labels."""
     named = []
 
     class Listening(MemoryChannel):
@@ -97,7 +99,41 @@ def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
     assert named
     assert all(named)
     assert (skeleton.base_margin == 0).all()
-    assert all((tree.gain == 0).all() for tree in skeleton.trees)
+    for tree in skeleton.trees:  # from nothing but the leaves, the covers and public parameters
+        np.testing.assert_allclose(tree.gain, gains_of_leaves(tree, run.shares["p0"].skeleton.config)[0], rtol=1e-9)
+    assert any((tree.gain > 0).any() for tree in skeleton.trees)
+
+
+def gains_of_leaves(tree, config):
+    """The gain of each node from the released leaves below it, and the gradient sum of the root."""
+
+    def sums(node):
+        if tree.left[node] < 0:
+            return -float(tree.weight[node]) / config.learning_rate * (tree.cover[node] + config.reg_lambda)
+        return sums(tree.left[node]) + sums(tree.left[node] + 1)
+
+    def score(node):
+        return sums(node) ** 2 / (tree.cover[node] + config.reg_lambda)
+
+    gain = [
+        0.0 if left < 0 else max(score(left) + score(left + 1) - score(node), 0.0)
+        for node, left in enumerate(tree.left)
+    ]
+    return gain, sums(0)
+
+
+def test_importances_come_from_noisy_leaf_sums():
+    options = {"eps": 1000.0, "least_rows": 5}
+    data = tables()
+    run = train(data, config(options=options), "sealed")
+    skeleton = run.shares["p0"].skeleton
+    noise = label_noise(SealedOptions(**options), trees=4, depth=3, classes=2)
+    true = float(np.sum(0.5 - data["p0"].label))  # at the first round all scores are one half
+    # Eight standard deviations of the noise of all leaves: exceeded with probability 1e-15.
+    off = 8 * noise.leaf_sigma * np.sqrt((skeleton.trees[0].left < 0).sum())
+    assert gains_of_leaves(skeleton.trees[0], skeleton.config)[1] == pytest.approx(true, abs=off + 1e-3)
+    for kind in IMPORTANCE_KINDS:
+        assert sum(item.value for item in importance(join(run.shares), kind)) == pytest.approx(1.0)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))

@@ -42,7 +42,7 @@ from veilboost.audit.attacks.nodes import (
     reported_buckets,
 )
 from veilboost.audit.attacks.noise import seeded_keys
-from veilboost.audit.attacks.predictions import membership, membership_horizontal, path_restriction
+from veilboost.audit.attacks.predictions import explained_order, membership, membership_horizontal, path_restriction
 from veilboost.audit.attacks.smm import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
 from veilboost.audit.view import POOLED, USER, Truth, View, without_messages
 from veilboost.protocols.spec import Evidence
@@ -80,6 +80,7 @@ BUILT_IN = (
     membership,
     membership_horizontal,
     path_restriction,
+    explained_order,
 )
 
 

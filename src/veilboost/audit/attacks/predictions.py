@@ -12,13 +12,15 @@ from veilboost.audit.view import USER, Truth, View
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.metrics import auc, ks
 from veilboost.data.table import PartyTable
-from veilboost.model.share import ModelShare, Skeleton
+from veilboost.model.share import ModelShare, Skeleton, SplitRecords
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName
 
 SCORED = 200  # rows whose scores are attacked
 MOST_SUMS = 1 << 16  # possible sums of half of the trees for one row; beyond that, they are not enumerated
 EXACT = 1e-9  # precision of a sum of leaf weights derived from a score
 FALSE_ALARMS = 0.01
+EXPLAINED = 1000  # rows whose explanations are attacked
+CROSSED = 0.1  # two thresholds of a column never cross; rows that cross them, relative to independent columns
 
 Assignments = Mapping[tuple[int, int], AnyArray]  # for each node (tree, node): the probability that each row goes left
 
@@ -97,6 +99,89 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
         f"and determine {float(np.mean(sure)):.3f} of them; the more common child is right for {baseline:.3f}"
     )
     return share_right("assignments right", right, baseline, sentence, len(some))
+
+
+@declare("column order from explanations", "active", "passive", "features")
+def explained_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The order of rows by a passive party's columns, from their left/right assignments at all of its splits.
+
+    An explanation at the level `party` reveals which splits of one tree share a column. Splits of different trees are
+    linked if the rows that go left at one are among those that go left at the other, as with two thresholds of one
+    column. A row's place is the number of linked splits at which it goes right. The value is the mean rank correlation
+    with the true numeric columns, over rows that were not used in training. The baseline is what predictions alone
+    give: the assignments on the rows' paths, with the columns of all splits known.
+    """
+    skeleton = _full_skeleton(truth)
+    if skeleton is None or not skeleton.trees:
+        return None
+    some = rng.permutation(next(iter(truth.untrained.values())).rows)[:EXPLAINED]
+    tables, share = {name: table.take(some) for name, table in truth.untrained.items()}, truth.shares[victim]
+    true, records = _assignments(truth.shares, tables), truth.shares[victim].records
+    keys: list[tuple[int, int]] = list(zip(records.tree.tolist(), records.node.tolist(), strict=True))
+    values = share.matrix(tables[victim].columns, len(some))
+    used: list[int] = np.unique(records.feature).tolist()
+    columns = [f for f in used if share.columns[f].categories is None and np.isfinite(values[f]).sum() > 3]
+    if not columns or len(some) < 4:
+        return None
+    right: BoolArray = ~np.stack([true[key] for key in keys])
+    reached = [_reach(tree, at, true, len(some)) for at, tree in enumerate(skeleton.trees)]
+    visited = np.stack([reached[tree][node] for tree, node in keys]) > 0
+    usual = (right & visited).sum(axis=1, keepdims=True) / np.maximum(visited.sum(axis=1, keepdims=True), 1)
+    linked = _linked(right, records)
+    found: dict[str, list[float]] = {"linked": [], "columns": [], "paths": []}
+    for feature in columns:
+        own, known = records.feature == feature, np.isfinite(values[feature])
+        group = np.bincount(linked[own]).argmax()
+        paths = np.where(visited, right - usual, 0.0)[own].sum(axis=0) / np.maximum(visited[own].sum(axis=0), 1)
+        places = {"linked": right[linked == group].sum(axis=0), "columns": right[own].sum(axis=0), "paths": paths}
+        for name, place in places.items():
+            found[name].append(_rank_correlation(place[known], values[feature][known]))
+    value, by_columns, baseline = (max(sum(each) / len(each), 0.0) for each in found.values())
+    pairs = (records.feature[:, None] == records.feature) & (records.tree[:, None] != records.tree)
+    together: BoolArray = pairs & (linked[:, None] == linked)
+    share_linked = np.count_nonzero(together) / max(np.count_nonzero(pairs), 1)
+    sentence = (
+        f"explanations of {len(some)} rows order them by {len(columns)} numeric columns with a rank correlation of "
+        f"{value:.3f}, {by_columns:.3f} if columns have pseudonyms; {share_linked:.3f} of the splits of one column in "
+        f"two trees are linked; the paths of predictions give {baseline:.3f}"
+    )
+    # Fisher's interval of a correlation of that many rows.
+    centre, half = math.atanh(min(value, 1 - 1e-9)), Z95 / math.sqrt(len(some) - 3)
+    low, high = max(math.tanh(centre - half), 0.0), math.tanh(centre + half)
+    return Outcome("rank correlation", value, baseline, low, high, sentence)
+
+
+def _linked(right: BoolArray, records: SplitRecords) -> Int64Array:
+    """Groups of splits that seem to use one column; splits of one tree by different columns are never together."""
+    count, ones = len(right), right.astype(np.float64)
+    share = ones.mean(axis=1)
+    both = ones @ ones.T / right.shape[1]
+    crossed = np.minimum(share[:, None] - both, share - both)  # rows on one side of each split only
+    chance = np.minimum(share[:, None] * (1 - share), share * (1 - share[:, None]))
+    ratio = np.where(chance > 0, crossed / np.maximum(chance, 1e-12), 1.0)
+    one_tree = records.tree[:, None] == records.tree
+    same = records.feature[:, None] == records.feature
+    ratio[one_tree] = np.where(same[one_tree], 0.0, np.inf)
+    group = np.arange(count)
+    first, second = np.nonzero(np.triu(ratio <= CROSSED, 1))
+    for at in np.argsort(ratio[first, second], kind="stable").tolist():
+        a, b = group[first[at]], group[second[at]]
+        if a != b and not np.isinf(ratio[np.ix_(group == a, group == b)]).any():
+            group[group == b] = a
+    return group
+
+
+def _rank_correlation(first: AnyArray, second: AnyArray) -> float:
+    """Spearman's; 0 if one of them does not vary."""
+    one, two = (each - each.mean() for each in (_ranks(first), _ranks(second)))
+    size = math.sqrt(float(one @ one) * float(two @ two))
+    return float(one @ two) / size if size > 0 else 0.0
+
+
+def _ranks(values: AnyArray) -> Float64Array:
+    """The rank of each value; equal values share the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 # --- scores of the model ------------------------------------------------------------------------------------------

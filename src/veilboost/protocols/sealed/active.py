@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from veilboost.boost.bins import KIND_CODES, BinLayout
-from veilboost.boost.grower import Choices, Level, Round
+from veilboost.boost.grower import LEAF, Choices, Level, Round, Tree
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import per_row
@@ -146,7 +146,7 @@ class PrivateSelector(roles.Selector):
         chosen = exponential(generator, utility[nodes], self._noise.selection, sensitivity=1.0)
         owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
         handle = (chosen - first[owner]).astype(np.int32)
-        # A gain would be another release, so the model has none.
+        # The gain itself would be another release. The model's gains follow from its leaves.
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
 
 
@@ -171,6 +171,21 @@ class PrivateLeaves(roles.Leaves):
     def end_round(self) -> None:
         """A record is in one leaf of a tree, at whatever level: the leaves of a round are one release."""
         self.context.account.spend(replace(self._event, content=self._closed.hex()))
+
+    def finished(self, tree: Tree) -> Tree:
+        """With gains that follow from the released leaves: the gradient sums of leaves, with their noise, added up.
+
+        Hessians, which are the covers, depend on labels only through released leaves. So this is post-processing.
+        """
+        gain = np.zeros(tree.nodes)
+        sums = -tree.weight.astype(np.float64) / self.config.learning_rate * (tree.cover + self.config.reg_lambda)
+        for node in reversed(np.flatnonzero(tree.left != LEAF).tolist()):  # children come after their parents
+            left = int(tree.left[node])
+            sums[node] = sums[left] + sums[left + 1]
+            among = [node, left, left + 1]
+            whole, *parts = sums[among] ** 2 / (tree.cover[among] + self.config.reg_lambda)
+            gain[node] = max(sum(parts) - whole, 0.0)
+        return replace(tree, gain=gain)
 
 
 def _counted_totals(level: Level) -> Int64Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
-from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
+from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, Tree
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
@@ -134,6 +134,9 @@ class VerticalActive(SplitFinder):
 
     def end_round(self) -> None:
         self.leaves.end_round()
+
+    def finished(self, tree: Tree) -> Tree:
+        return self.leaves.finished(tree)
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         return self.leaves.weights(self._current, level, leaves, scale)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
-from veilboost.boost.grower import Choices, Level, Round, best_choices
+from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
@@ -189,6 +189,10 @@ class Leaves:
 
     def end_round(self) -> None:
         """All trees of the round are grown; nothing that depends on their leaves has been sent yet."""
+
+    def finished(self, tree: Tree) -> Tree:
+        """A tree of the round as the model keeps it."""
+        return tree
 
 
 @dataclass(frozen=True)
