@@ -25,7 +25,7 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.infer.joint import PredictionResponder
-from veilboost.infer.messages import PREDICTION_MESSAGES, AllSplitsRequest, BeginScoring
+from veilboost.infer.messages import PREDICTION_MESSAGES, BeginScoring
 from veilboost.logs import EventLogger, reason
 from veilboost.party.deployment_folder import (
     DAY,
@@ -321,8 +321,6 @@ class DeploymentSession(Session):
             return Done()
         if self._responder is None:
             raise UnexpectedMessage(f"{message.type_name()} came before the rows to score")
-        if isinstance(message, AllSplitsRequest):
-            deployed.note_all_splits(peer, self._rows)
         return self._responder.handle(message)
 
     def _accept(self, peer: PeerIdentity, message: ProposeDeployment) -> Done:
