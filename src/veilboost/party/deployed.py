@@ -168,11 +168,6 @@ class Deployed:
         self._trail.add(peer=peer.party, what="scored", rows=len(slots), slots=slots.tolist())
         return PredictionResponder(self._share, rows.values[:, places])
 
-    def note_all_splits(self, peer: PeerIdentity, rows: int) -> None:
-        """The rows of the last request are to be explained."""
-        self._book("explained", "the left/right assignments of scored rows at all splits", peer)
-        self._trail.add(peer=peer.party, what="all splits", rows=rows)
-
     def _book(self, release: str, what: str, peer: PeerIdentity) -> None:
         """Book the releases of a day, before the first of them is sent; the trail has the details."""
         name = f"{release} on {time.strftime('%Y-%m-%d')}"
@@ -292,7 +287,6 @@ class DeploymentSession(Session):
         self._folder = DeploymentFolder.at(self.settings, opening.id)
         self._deployed: Deployed | None = None
         self._responder: PredictionResponder | None = None
-        self._rows = 0
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         self._only_proposer(peer)
@@ -316,8 +310,8 @@ class DeploymentSession(Session):
         if isinstance(message, LookUp):
             return deployed.look_up(peer, message)
         if isinstance(message, BeginScoring):
-            self._responder, self._rows = deployed.begin(peer, message), len(message.slots)
-            self._metrics.predicted_rows.inc(self._rows)
+            self._responder = deployed.begin(peer, message)
+            self._metrics.predicted_rows.inc(len(message.slots))
             return Done()
         if self._responder is None:
             raise UnexpectedMessage(f"{message.type_name()} came before the rows to score")

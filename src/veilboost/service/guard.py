@@ -6,11 +6,13 @@ import asyncio
 import hmac
 import time
 import traceback
-from collections import Counter as Counts
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import FixedWindowRateLimiter
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
@@ -79,21 +81,6 @@ def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
     return JSONResponse({"code": error.code, "what": error.what, "fix": error.remedy}, status, headers)
 
 
-class Rate:
-    """Counts the requests of each client in the current minute."""
-
-    def __init__(self, per_minute: int) -> None:
-        self.per_minute = per_minute
-        self._minute, self._counts = -1, Counts[str]()
-
-    def admits(self, client: str) -> bool:
-        minute = int(time.monotonic() // 60)
-        if minute != self._minute:
-            self._minute, self._counts = minute, Counts[str]()
-        self._counts[client] += 1
-        return self._counts[client] <= self.per_minute
-
-
 class Guard:
     """ASGI middleware: every failure becomes a coded error response."""
 
@@ -117,7 +104,7 @@ class Guard:
             "veilboost_request_seconds", "How long requests took.", ("route",), buckets=BOUNDS, registry=registry
         )
         self._app, self._token, self._log = app, token, log
-        self._rate = Rate(per_minute)
+        self._rate, self._rates = RateLimitItemPerMinute(per_minute), FixedWindowRateLimiter(MemoryStorage())
         self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,9 +125,9 @@ class Guard:
 
         self._in_progress += 1
         try:
-            if not self._within_rate(scope):
+            if not await self._within_rate(scope):
                 error = LimitReached(
-                    f"more than {self._rate.per_minute} requests of this client in a minute", "send fewer requests"
+                    f"more than {self._rate.amount} requests of this client in a minute", "send fewer requests"
                 )
                 await refusal(error, 429, seen)(scope, receive, watch)
             elif not self._may_pass(scope):
@@ -166,9 +153,9 @@ class Guard:
             self._in_progress -= 1
             self._note(scope, seen, time.monotonic() - started)
 
-    def _within_rate(self, scope: Scope) -> bool:
+    async def _within_rate(self, scope: Scope) -> bool:
         client = scope.get("client") or ("",)
-        return scope["path"] in OPEN_ROUTES or self._rate.admits(client[0])
+        return scope["path"] in OPEN_ROUTES or await self._rates.hit(self._rate, client[0])
 
     def _may_pass(self, scope: Scope) -> bool:
         if self._token is None or scope["path"] in OPEN_ROUTES:

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import os
+import typing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -513,5 +514,7 @@ def test_an_accepted_job_says_which_release(host, bank):
 def test_an_opening_names_a_session_that_can_be_made_of_it(opening):
     factory = session_for(object.__new__(opening))
     _context, proposal = inspect.signature(factory).parameters.values()
-    assert proposal.annotation == opening.__name__
+    hints = typing.get_type_hints(factory if inspect.isfunction(factory) else factory.__init__)
+    accepted = hints[proposal.name]
+    assert opening in (typing.get_args(accepted) or (accepted,))
     assert opening in CONTROL_MESSAGES
