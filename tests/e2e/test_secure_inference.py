@@ -215,6 +215,29 @@ def test_who_wakes_the_csp_first_does_not_become_the_active_party(town):
     assert ServiceUser(alice(folder)).predict({column.name: column for column in columns}, 1)[0, 0] == scores[0]
 
 
+def test_a_service_is_withdrawn_and_published_again_with_new_keys(town):
+    folder, daemons, addresses = town
+    if daemons["shop"]._stopping.is_set():
+        daemons["shop"] = Daemon(write(folder, "shop", addresses, addresses["shop"]))
+    secret = folder / "runs-csp" / "credit" / "service" / "service.key"
+    before = secret.read_bytes()
+    columns, scores = expected(folder, [9])
+    own = {column.name: column for column in columns}
+    old = ServiceUser(alice(folder))
+    assert old.predict(own, 1)[0, 0] == scores[0]
+    base = ["--config", str(folder / "bank.toml"), "--run", "credit", "--authority", "ta", "--csp", "csp"]
+    for _ in range(2):  # it can be repeated
+        result = CliRunner().invoke(app, ["user", "withdraw", *base])
+        assert result.exit_code == 0, result.output
+    assert not secret.exists()
+    assert not list((folder / "runs-bank" / "credit" / "service").iterdir())
+    with pytest.raises(VeilBoostError, match="VB-"):
+        old.predict(own, 1)
+    publish(load_party(folder / "bank.toml"), "credit", "ta", "csp", "lattice")
+    assert secret.read_bytes() != before
+    assert ServiceUser(alice(folder)).predict(own, 1)[0, 0] == scores[0]
+
+
 def test_an_authority_that_was_started_again_still_knows_and_a_csp_that_is_gone_is_named(town):
     folder, daemons, addresses = town
     daemons["ta"].stop()

@@ -1,0 +1,65 @@
+"""`veilboost deploy`, `deployments` and `predict --unknown` with real parties over mutual TLS, as people use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from parties import CONFIG, Town, make_certificates
+from pooled_rows import expected, known_to_all, new_rows
+
+BANK, SHOP = ("--config", "bank.toml"), ("--config", "shop.toml")
+PREDICT = ("predict", "--model", "runs-bank/credit", *BANK, "--data", "new.parquet", "--out", "scores.parquet")
+
+
+@pytest.fixture
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    certificates = make_certificates(tmp_path_factory.mktemp("authority") / "certs")
+    made = Town(tmp_path_factory.mktemp("town"), certificates, rows=200)
+    try:
+        for party in ("shop", "telecom"):
+            made.settle(party, {"deploy_to": ("bank",)})
+        job = made.write_job(made.serve("shop", "telecom"), config=replace(CONFIG, n_estimators=3))
+        made.answer("train", job.name, *BANK)
+        yield made
+    finally:
+        made.close()
+
+
+def test_the_life_of_a_deployment(town: Town) -> None:
+    ids = known_to_all(town)[:3]
+    rows = new_rows(town, ids)
+    stranger = rows.slice(0, 1).set_column(0, "id", pa.array(["stranger"]))
+    pq.write_table(pa.concat_tables([rows, stranger]), town.folder / "new.parquet")
+    assert "veilboost deploy" in town.refused(*PREDICT, "--unknown", "skip")
+
+    made = town.answer("deploy", "runs-bank/credit", *BANK, "--days", "30")
+    assert (made["name"], made["version"], made["state"]) == ("credit", 1, "live")
+    (listed,) = town.answer("deployments", "list", *SHOP)["deployments"]
+    assert (listed["id"], listed["active"], listed["state"]) == (made["id"], "bank", "live")
+
+    def predicted() -> list[float | None]:
+        told = town.answer(*PREDICT, "--unknown", "skip")
+        scores = pq.read_table(town.folder / "scores.parquet")
+        assert (told["unknown"], scores["status"].to_pylist()[:3]) == (1, ["known"] * 3)
+        assert scores["status"][3].as_py() == "unknown at shop, telecom"
+        return scores["score"].to_pylist()[:3]
+
+    assert predicted() == expected(town, ids)
+    trail = town.answer("deployments", "trail", "credit", *SHOP, "--id", ids[1])["trail"]
+    assert [(each["peer"], each["rows"]) for each in trail] == [("bank", 3)]
+    asked = town.answer("deployments", "show", "credit", *SHOP)["asked"]
+    assert {each["what"]: each["rows"] for each in asked}["scored"] == 3
+
+    town.answer("deployments", "rekey", "credit", *BANK)
+    assert predicted() == expected(town, ids)
+    assert town.answer("deploy", "runs-bank/credit", *BANK)["version"] == 2
+    assert town.answer("undeploy", "credit", *BANK, "--version", "2")["state"] == "withdrawn"
+    assert predicted() == expected(town, ids)
+
+    assert town.answer("deployments", "withdraw", "credit", *SHOP, "--version", "1")["state"] == "withdrawn"
+    assert town.refused(*PREDICT, "--unknown", "skip").startswith("VB-1414")
