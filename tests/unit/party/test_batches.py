@@ -35,7 +35,7 @@ from veilboost.party.identity import peer_identity
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextBatch, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings
-from veilboost.protocols.lattice import layouts
+from veilboost.protocols.lattice import choice
 from veilboost.wire.message import Done, encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
@@ -208,7 +208,7 @@ def test_no_process_holds_an_array_of_all_rows(town, monkeypatch, protocol):
 
     in_shards(town, "bank", "shop")
     expected = town.simulated(protocol)
-    monkeypatch.setattr(layouts, "BYTES_AT_ONCE", 0)  # vectors of all rows are for tables that fit into a message
+    monkeypatch.setattr(choice, "BYTES_AT_ONCE", 0)  # vectors of all rows are for tables that fit into a message
     for kind in (ShardedArray, ShardedNumbers, sharded._Matrix):
         monkeypatch.setattr(kind, "__array__", refuse)
     monkeypatch.setattr(ShardedArray, "__getitem__", refuse)

@@ -58,7 +58,7 @@ class Deploying:
         self.ports = {party: free_port() for party in PASSIVE}
         for party in PASSIVE:
             self.settle(party)
-        self.town.settle("bank", limits={"connect_seconds": 2.0})
+        self.town.settle("bank", limits={"connect_seconds": 5.0})
         self.start(*PASSIVE)
 
     def settle(self, party: str, **policy: Any) -> None:
@@ -315,7 +315,7 @@ def test_a_restarted_party_is_found_again_and_an_absent_one_is_named(town: Deplo
         town.stop("telecom")
         with pytest.raises(PeerUnreachable, match="telecom"):
             made.score(town.rows(made, ids[:3]), seconds=5.0)
-        assert made.presence(1.0) == {"shop": True, "telecom": False}
+        assert made.presence(5.0) == {"shop": True, "telecom": False}
         town.start("telecom")
         town.check(made, ids)
         town.stop(*PASSIVE)

@@ -527,7 +527,8 @@ def test_the_page_lists_every_event_and_every_metric(settings: PartySettings) ->
 
 def test_every_event_in_the_code_is_declared_and_every_declared_one_is_used() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py") if path.name != "logs.py")
-    states = {"job_finished", "job_failed", "job_cancelled"}  # made from the state of a job
+    states = {"job_finished", "job_failed", "job_cancelled"}  # made from the state of a job, or of a deployment
+    states |= {"deployment_withdrawn", "deployment_expired"}
     used = {name for name in logs.EVENTS if f'"{name}"' in code} | states | {"internal_error"}
     assert used == set(logs.EVENTS)
     literal = set(re.findall(r"\.(?:debug|info|warning)\(\s*\"([a-z]+_[a-z]+)\"", code))

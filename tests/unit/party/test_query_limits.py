@@ -11,6 +11,7 @@ import pytest
 
 from support import QUICK_OPTIONS, make_columns, make_labels, split_among
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.errors import AgainstPolicy, CheckpointFailed, MalformedMessage, UnexpectedMessage
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.job import Job, JobParty
@@ -71,7 +72,9 @@ class Owner:
     def session(self, config: TrainingConfig, booking: Booking) -> PassiveSession:
         return PassiveSession(self.spec, "p1", self.tables["p1"], 1, config, booking.randomness, booking, active="p0")
 
-    def train(self, config: TrainingConfig, booking: Booking, meddle: object = None) -> None:
+    def train(
+        self, config: TrainingConfig, booking: Booking, meddle: object = None, randomness: JobRandomness | None = None
+    ) -> None:
         """An active party trains; `meddle(handler, message, answer)` may send more after each answer."""
         side = self.session(config, booking).side
 
@@ -83,7 +86,7 @@ class Owner:
 
         channel = MemoryChannel(handle, Catalogue(self.spec.messages), Transcript("p0"), Transcript("p1"))
         job = TrainingJob(self.spec, config, ("p0", "p1"))
-        train_active(job, "p0", self.tables["p0"], Peers({"p1": channel}))
+        train_active(job, "p0", self.tables["p0"], Peers({"p1": channel}), randomness=randomness)
 
 
 @pytest.mark.parametrize("protocol", protocols_of("vertical"))
@@ -241,15 +244,16 @@ BITS = ROUNDS * DEPTH
 def test_an_owner_can_limit_a_protocol_with_noise_and_exact_assignments(tmp_path):
     owner = Owner(tmp_path, "sealed", epsilon_per_job=21.0, epsilon_total=45.0, assignments_per_job=BITS)
     config = owner.config(options=NOISED)
-    booking = owner.book(config)
-    owner.train(config, booking)
+    keys = [JobRandomness(unsafe_key(seed, "p0")) for seed in range(2)]  # trees that stop early would spend less
+    booking = owner.book(config, unsafe_key(0, "p1"))
+    owner.train(config, booking, randomness=keys[0])
     booking.close(None)
     (total,) = booking.ledger.totals(owner.settings.policy.delta)
     assert total.epsilon == total.bounded == pytest.approx(20.0, rel=0.01)
     assert total.exact > 0
     assert total.assignments == BITS
     owner.book(config).close(None)  # there is room for a second job, not for a third
-    owner.train(config, owner.book(config))
+    owner.train(config, owner.book(config, unsafe_key(1, "p1")), randomness=keys[1])
     with pytest.raises(AgainstPolicy, match="epsilon_total"):
         owner.book(config)
 
