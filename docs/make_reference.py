@@ -19,6 +19,7 @@ import typer
 from rich.text import Text
 
 from veilboost.align.api import all_alignments
+from veilboost.align.slots import SLOT_MESSAGES
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
 from veilboost.cli.main import REFUSED, app
@@ -28,7 +29,7 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.vertical import VerticalParameters
 from veilboost.fields import info_of
-from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.messages import EXPLANATION_MESSAGES, ONE_EXCHANGE_MESSAGES, PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.party.settings import Limits, LoggingSettings, PartySettings
 from veilboost.privacy.statement import Statement
@@ -184,10 +185,23 @@ def messages_page() -> str:
         blocks += _messages(spec.messages, shown)
     blocks += [
         "## Prediction",
-        "The same for models of every protocol. Routed prediction uses `BeginPrediction`, `RouteRequest` and "
-        "`RouteAnswer`; one-shot prediction uses `BeginPrediction`, `AllSplitsRequest` and `AllSplits`.",
+        "The same for models of every protocol. Routed prediction uses `BeginPrediction`, in a deployment "
+        "`BeginScoring`, with `RouteRequest` and `RouteAnswer`. One-shot prediction uses `BeginPrediction`, "
+        "`AllSplitsRequest` and `AllSplits`; only simulations offer it.",
     ]
-    blocks += _messages(PREDICTION_MESSAGES, shown)
+    blocks += _messages(tuple(dict.fromkeys((*PREDICTION_MESSAGES, *ONE_EXCHANGE_MESSAGES))), shown)
+    blocks += [
+        "## Explanations",
+        "For models of every vertical protocol, if the owner's policy allows them. "
+        "[How to explain predictions](../how-to/explain-predictions.md).",
+    ]
+    blocks += _messages(EXPLANATION_MESSAGES, shown)
+    blocks += [
+        "## Deployments",
+        "How ids are looked up in a [deployment](../how-to/deployments.md). Rows are then scored by the messages of "
+        "[prediction](#prediction).",
+    ]
+    blocks += _messages(SLOT_MESSAGES, shown)
     blocks += [
         "## Secure inference",
         "An encrypted model, users with encrypted rows, an authority and a CSP; for models of every protocol. "
