@@ -120,7 +120,7 @@ def test_explanations_share_the_limit_on_assignments_with_jobs(explain, shop, tm
 @pytest.mark.parametrize("message", [AllSplitsRequest(), AllSplitsOfRows(0, 10), SplitColumnsRequest()])
 def test_a_prediction_cannot_ask_for_splits_that_no_row_visits(shop, run, message):
     peer = PeerIdentity("bank", "", datetime.now(UTC), 1)
-    context = SessionContext(shop, None, os.urandom(16), peer, None, None)
+    context = SessionContext(shop, None, os.urandom(16), peer, None, None, {})
     session = PredictionSession(context, ProposePrediction("first", run.job_text, 10))
     try:
         with pytest.raises(UnknownMessage):
