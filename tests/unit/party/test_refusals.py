@@ -80,8 +80,8 @@ def test_public_texts_name_nothing_but_parties_jobs_rules_and_counts() -> None:
         "roles[role]", "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "asked_run",
         "self._alignment.name", "self.role", "self.peer", "version", "VERSION", "most >> 20", "self._most >> 20",
             "peer", "own", "party", "older", "release", "__version__", "major", "minor", "account.links", "sessions",
-                "settings.name", "run.path.name", "days", "self._settings.name", "message.generation", "self.status.run",
-                "status.label", "status.now",
+                "settings.name", "run.path.name", "days", "self._settings.name", "message.generation",
+                "self.status.run", "status.label", "status.now",
     }  # fmt: skip
     shown: set[str] = set()
     for path in Path(veilboost.__file__).parent.rglob("*.py"):
