@@ -98,15 +98,11 @@ class Deployment:
     """
 
     def __init__(self, settings: PartySettings, folder: DeploymentFolder) -> None:
-        self.folder, self.status = folder, folder.status
+        self._attach(settings, folder)
         self._predictor = LivePredictor(settings, RunFolder.open(settings.runs, self.status.run))
         self.info, self.version = self._predictor.info, self.status.version
         self.load, self.presence = self._predictor.load, self._predictor.presence
         self._model = JointModel(self._predictor.share)
-        self._directory = SlotDirectory(folder.key, self.status.parties, settings.policy.max_rows, settings.cores)
-        if (kept := folder.load_index()) is not None:
-            self._directory.restore(kept)
-        self._saved = self._directory.looked_up
         self._connections = Connections(settings, self._predictor.job)
         self._callers: dict[PartyName, Caller] = {}
         self._opened = set[PartyName]()

@@ -121,11 +121,11 @@ class Policy(Section):
         form="party",
     )
     explanations: str = param(
-        PARTY,
+        NONE,
         "what the active party may learn about this party's columns when it explains scores: none (it explains "
         "nothing), party (only the sum of this party's contributions), columns (a contribution for each column, under "
         "a pseudonym), names (under the column's name). Except for none, this party sends the left/right assignments "
-        "of explained rows at all of its splits",
+        "of explained rows at all of its splits, which reveal the order of their values",
         choices=LEVELS,
     )
     peers: Mapping[PartyName, tuple[str, ...]] = param(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -53,6 +54,7 @@ def test_a_saved_model_is_explained(saved):
 def test_rows_are_explained_with_the_other_party(tmp_path):
     folder = make_two(tmp_path)
     bank, shop = settings_of(folder, "bank"), settings_of(folder, "shop")
+    shop = replace(shop, policy=replace(shop.policy, explanations="party"))
     with running(shop) as daemon:
         trained(bank, job_with(daemon))
         args = ("--model", "runs-bank/first", "--config", "bank.toml", "--data", "new.parquet", "--out", "why.csv")
@@ -61,7 +63,7 @@ def test_rows_are_explained_with_the_other_party(tmp_path):
     assert done.returncode == 0, done.stderr
     why, scores = (csv.read_csv(folder / name) for name in ("why.csv", "scores.csv"))
     assert why.column_names[:2] == ["id", "score"]
-    assert why.column_names[-2:] == ["contribution_x_bank", "contribution_shop"], "the default shows a party's sum"
+    assert why.column_names[-2:] == ["contribution_x_bank", "contribution_shop"]
     assert why["id"].equals(scores["id"])
     margin = sum(why[name].to_numpy() for name in why.column_names if name.startswith(("expected", "contribution")))
     np.testing.assert_allclose(1 / (1 + np.exp(-margin)), scores["score"].to_numpy(), atol=1e-9)

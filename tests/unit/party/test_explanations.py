@@ -103,17 +103,17 @@ def test_explanations_add_up_and_are_booked(explain, run, shop, folder, tmp_path
 def test_a_policy_without_explanations_refuses_before_anything_is_spent(explain, shop, tmp_path):
     before = spent(shop)
     with pytest.raises(PeerRefused, match="VB-1612: the policy rule explanations refuses it"):
-        explain(explanations="none")
+        explain()  # the default
     assert spent(shop) == before
     assert not releases(tmp_path)
 
 
 def test_explanations_share_the_limit_on_assignments_with_jobs(explain, shop, tmp_path):
     splits = RunFolder(shop.runs / "first").load_share().records.count
-    explain(assignments_total=2 * splits)
-    explain(assignments_total=2 * splits)
+    explain(explanations="party", assignments_total=2 * splits)
+    explain(explanations="party", assignments_total=2 * splits)
     with pytest.raises(PeerRefused, match="VB-1612: the policy rule assignments_total refuses it"):
-        explain(assignments_total=2 * splits)
+        explain(explanations="party", assignments_total=2 * splits)
     assert len(releases(tmp_path)) == 2
 
 

@@ -41,6 +41,7 @@ def protocol(active: Status, passive: Status) -> ProtocolSpec:
 
 VEILED = protocol(Status.HEURISTIC, Status.SOUND)
 POLICY = Policy(
+    explanations="party",
     peers={"bank": (PRINT,), "telecom": ("any",)},
     protocols=("veiled",),
     tables=("main",),

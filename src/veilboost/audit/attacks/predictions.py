@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,6 +21,7 @@ MOST_SUMS = 1 << 16  # possible sums of half of the trees for one row; beyond th
 EXACT = 1e-9  # precision of a sum of leaf weights derived from a score
 FALSE_ALARMS = 0.01
 EXPLAINED = 1000  # rows whose explanations are attacked
+LINKED = 500  # splits whose columns are compared
 CROSSED = 0.1  # two thresholds of a column never cross; rows that cross them, relative to independent columns
 
 Assignments = Mapping[tuple[int, int], AnyArray]  # for each node (tree, node): the probability that each row goes left
@@ -116,7 +118,8 @@ def explained_order(view: View, truth: Truth, victim: PartyName, rng: np.random.
         return None
     some = rng.permutation(next(iter(truth.untrained.values())).rows)[:EXPLAINED]
     tables, share = {name: table.take(some) for name, table in truth.untrained.items()}, truth.shares[victim]
-    true, records = _assignments(truth.shares, tables), truth.shares[victim].records
+    first = itertools.islice(share.records.rules().items(), LINKED)  # linking takes the square of their number
+    true, records = _assignments(truth.shares, tables), SplitRecords.of(dict(first))
     keys: list[tuple[int, int]] = list(zip(records.tree.tolist(), records.node.tolist(), strict=True))
     values = share.matrix(tables[victim].columns, len(some))
     used: list[int] = np.unique(records.feature).tolist()
