@@ -36,6 +36,7 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "plan": (),
     "wan": (),
     "serve": (),
+    "shap": ("--data", "{data}"),
     "gradient_bits": ("--data", "{data}"),
     "masked": ("--data", "{data}"),
     "smm": ("--data", "{data}"),
