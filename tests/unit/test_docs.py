@@ -19,9 +19,10 @@ import typer
 from typer.testing import CliRunner
 
 from veilboost.align.api import AlignmentSpec, all_alignments
+from veilboost.align.slots import SLOT_MESSAGES
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
-from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.messages import EXPLANATION_MESSAGES, ONE_EXCHANGE_MESSAGES, PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.registry import BUILT_IN, all_protocols
 from veilboost.protocols.spec import ProtocolSpec
@@ -70,7 +71,8 @@ def test_generated_page_is_what_the_source_makes_now(page: str) -> None:
 def test_every_message_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "messages.md").read_text(encoding="utf-8")
     specs = (*BUILT_IN, *all_alignments().values())
-    outside = (*PREDICTION_MESSAGES, *SECURE_MESSAGES, *CONTROL_MESSAGES)
+    answered = {*PREDICTION_MESSAGES, *EXPLANATION_MESSAGES, *ONE_EXCHANGE_MESSAGES, *SLOT_MESSAGES}
+    outside = (*answered, *SECURE_MESSAGES, *CONTROL_MESSAGES)
     for message in (*outside, *(each for spec in specs for each in spec.messages)):
         assert text.count(f"### `{message.type_name()}`\n") == 1
         for item in message.reveals:

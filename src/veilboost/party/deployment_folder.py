@@ -202,7 +202,7 @@ class Trail:
 
 
 def list_deployments(settings: PartySettings) -> list[DeploymentFolder]:
-    """All deployments of a party that can be read, newest first."""
+    """All deployments of a party, newest first."""
     found = [DeploymentFolder(file.parent) for file in (settings.runs / DEPLOYMENTS).glob(f"*/{STATUS}")]
     return sorted(found, key=lambda each: -each.status.created)
 

@@ -298,7 +298,7 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
 
 
 def _messages(explain: bool) -> tuple[type[Message], ...]:
-    """Assignments at splits that no row visits can be requested only in a session that explains."""
+    """Assignments at all splits at once can be requested only in a session that explains."""
     return EXPLANATION_MESSAGES if explain else PREDICTION_MESSAGES
 
 
