@@ -319,6 +319,8 @@ class DeploymentSession(Session):
 
     def _accept(self, peer: PeerIdentity, message: ProposeDeployment) -> Done:
         self._decide(peer, message.days)
+        if message.version < 1:
+            raise MalformedMessage("a deployment has no version", public=True)
         settings, name = self.settings, run_name(message.name)
         run = RunFolder.finished_with(settings.runs, run_name(message.run), peer)
         if run.load_share().records.digest(message.trees) != message.digest:
