@@ -30,6 +30,7 @@ from veilboost.errors import (
     StaleIndex,
     UnexpectedMessage,
     UnknownDeployment,
+    VeilBoostError,
 )
 from veilboost.infer.messages import BeginScoring, RouteRequest
 from veilboost.model.joined import join
@@ -39,7 +40,7 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.deployment_folder import DeploymentFolder, end_expired, find_deployment, list_deployments
 from veilboost.party.deployments import CATALOGUE, Deployment, Scored, Unknown, deploy, open_deployment, rekey, withdraw
 from veilboost.party.job import read_job
-from veilboost.party.messages import OpenDeployment
+from veilboost.party.messages import OpenDeployment, ProposeDeployment
 from veilboost.party.settings import PartySettings, load_party
 from veilboost.privacy.ledger import Ledger
 from veilboost.wire.channel import Peers
@@ -392,6 +393,11 @@ def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
         id = made.folder.id
         with Asking(town.settings("telecom"), town, "shop") as other, pytest.raises(PeerRefused, match="VB-1714"):
             other(OpenDeployment(id))
+        status, skeleton = made.status, town.town.run_folder("bank").load_share().skeleton
+        proposal = ProposeDeployment("1" * 32, "credit", 1, "credit", 1.0, status.trees, skeleton.digest("shop"))
+        for wrong in ({"version": 0}, {"days": 1e9}, {"days": 0.0}, {"run": "../credit"}, {"digest": ""}):
+            with Asking(town.bank, town, "shop") as ask, pytest.raises(VeilBoostError, match="VB-"):
+                ask(replace(proposal, **wrong))
         for wrong in ("0" * 32, "../credit"):
             with Asking(town.bank, town, "shop") as ask, pytest.raises(PeerRefused, match="VB-1714"):
                 ask(OpenDeployment(wrong))
