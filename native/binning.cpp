@@ -19,8 +19,8 @@ std::size_t count_not_above(const float* cuts, std::size_t count, float value) {
 }
 
 template <class Bin>
-void bin_columns(const std::vector<In1<float>>& columns, const std::vector<In1<float>>& cuts, Out2<Bin> bins,
-                 std::size_t first_column, std::size_t threads) {
+void bin_columns(const std::vector<Kept<const float, 1>>& columns, const std::vector<Kept<const float, 1>>& cuts,
+                 Out2<Bin> bins, std::size_t first_column, std::size_t threads) {
   const std::size_t rows = bins.shape(0), width = bins.shape(1), count = columns.size();
   if (cuts.size() != count || first_column + count > width) throw std::invalid_argument("columns and cuts differ");
   for (const auto& column : columns)

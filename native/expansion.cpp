@@ -253,7 +253,7 @@ class ExpansionPublic {
   // `added` (blocks, families, slots) is added to the sums; without blocks, nothing is added. Writes packed sums (blocks,
   // families, slots) and masks (tiles). False if a residue of the ciphertexts is out of range.
   template <class Bin>
-  bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<In2<Bin>>& bins,
+  bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<Kept<const Bin, 2>>& bins,
            In1<std::int32_t> matrix, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
            In1<std::int32_t> depth, In1<std::int32_t> feature_start, std::size_t slots, unsigned log_flood,
            unsigned log_delta, unsigned bits, In3<std::int64_t> added, const nb::bytes& noise, Out1<std::uint8_t> sums,

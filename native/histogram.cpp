@@ -30,7 +30,7 @@ template <class Bin, class Sum, bool kScattered>
 bool add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
               const std::int32_t* rows, std::size_t count, Sum* sums) {
   constexpr std::size_t kAhead = 16;  // rows of a deep node are scattered in memory: prefetch them
-  constexpr std::size_t kTogether = 4;  // rows processed together share the load of a feature's offset
+  constexpr std::size_t kTogether = 2;  // rows processed together share the load of a feature's offset
   std::uint32_t largest = 0;
   std::size_t i = 0;
   for (; i + kTogether <= count; i += kTogether) {

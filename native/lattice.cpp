@@ -172,7 +172,7 @@ class Public {
   // `added` (blocks, families, slots) is added to the sums; without blocks, nothing is added. False if a residue of the
   // ciphertexts is out of range.
   template <class Bin>
-  bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<In2<Bin>>& bins,
+  bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<Kept<const Bin, 2>>& bins,
            In1<std::int32_t> matrix, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
            In1<std::int32_t> run, In1<std::int32_t> feature_start, In1<std::int32_t> feature_width, unsigned log_flood,
            unsigned log_delta, In3<std::int64_t> added, const nb::bytes& noise, Out3<u64> sums, Out1<std::uint8_t> masks, std::size_t threads) const {

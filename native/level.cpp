@@ -108,7 +108,8 @@ std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::
 
 // For every open node the first best of all owners' candidates, if its gain is at least `gamma` and above `least`: fills
 // in its position, owner, gain and handle, and returns how many nodes have one.
-std::size_t best_offers(const std::vector<In1<double>>& gains, const std::vector<In1<std::int32_t>>& handles,
+std::size_t best_offers(const std::vector<Kept<const double, 1>>& gains,
+                        const std::vector<Kept<const std::int32_t, 1>>& handles,
                         In1<std::int64_t> open, double least, double gamma, Out1<std::int64_t> position,
                         Out1<std::int32_t> owner, Out1<double> gain, Out1<std::int32_t> handle) {
   const std::size_t nodes = open.shape(0);

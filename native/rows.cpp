@@ -37,18 +37,26 @@ struct Assignments {
 
   // Calls body(1 or 0) for `count` rows from the one at `first`.
   template <class Body>
-  void each(std::size_t first, std::size_t count, Body body) const {
-    if (packed)
-      for (std::size_t i = first; i < first + count; ++i) body(static_cast<std::size_t>(values[i >> 3] >> (7 - (i & 7)) & 1));
-    else
-      for (std::size_t i = first; i < first + count; ++i) body(static_cast<std::size_t>(values[i] != 0));
+  [[gnu::always_inline]] void each(std::size_t first, std::size_t count, Body body) const {
+    std::size_t i = first;
+    const std::size_t last = first + count;
+    const auto bits_until = [&](std::size_t stop) {
+      for (; i < stop; ++i) body(static_cast<std::size_t>(values[i >> 3] >> (7 - (i & 7)) & 1));
+    };
+    if (packed) {  // whole bytes, between the bits before the first and after the last
+      for (bits_until(std::min(last, (first + 7) / 8 * 8)); i + 8 <= last; i += 8)
+        for (int shift = 7; shift >= 0; --shift) body(static_cast<std::size_t>(values[i >> 3] >> shift & 1));
+      bits_until(last);
+    } else {
+      for (; i < last; ++i) body(static_cast<std::size_t>(values[i] != 0));
+    }
   }
 };
 
 // Stable partition of each node's rows into left then right child; fills the children's rows and where each starts. The
 // assignments of node k are in parts[part[k]], which are packed if `packed` says so.
 void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> part_of,
-                const std::vector<In1<std::uint8_t>>& parts, const std::vector<bool>& packed,
+                const std::vector<Kept<const std::uint8_t, 1>>& parts, const std::vector<bool>& packed,
                 Out1<std::int32_t> children, Out1<std::int64_t> starts, std::size_t threads) {
   const RowRuns runs(begin, end, 4, threads);
   const std::size_t nodes = runs.nodes(), all = runs.rows();

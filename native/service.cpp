@@ -119,7 +119,8 @@ class ServicePublic {
           row >= static_cast<std::int64_t>(rows.shape(0)))
         throw std::invalid_argument("blind: there is no such node or row");
       for (std::size_t j = 0; j < kServicePrimes; ++j)
-        if (factors(pair, j) >= ServiceRing::kPrime[j].p || offsets(pair, j) >= ServiceRing::kPrime[j].p)
+        if (const std::size_t at = pair * kServicePrimes + j;
+            factors.data()[at] >= ServiceRing::kPrime[j].p || offsets.data()[at] >= ServiceRing::kPrime[j].p)
           throw std::invalid_argument("blind: a factor is out of range");
     }
     const std::uint8_t* noise_key = seed_of(noise);
