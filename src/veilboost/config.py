@@ -12,8 +12,34 @@ from dataclasses import dataclass
 from veilboost.errors import UnsupportedCombination
 from veilboost.fields import Checked, param
 
-OBJECTIVES = ("auto", "binary", "multiclass", "regression", "poisson")
-METRICS = ("auto", "auc", "logloss", "error", "rmse", "mae", "mlogloss", "merror", "aucpr", "ks")
+OBJECTIVES = (
+    "auto",
+    "binary",
+    "multiclass",
+    "regression",
+    "absolute_error",
+    "quantile",
+    "pseudo_huber",
+    "poisson",
+    "gamma",
+    "tweedie",
+)
+METRICS = (
+    "auto",
+    "auc",
+    "logloss",
+    "error",
+    "rmse",
+    "mae",
+    "quantile",
+    "mphe",
+    "gamma_deviance",
+    "tweedie_deviance",
+    "mlogloss",
+    "merror",
+    "aucpr",
+    "ks",
+)
 CATEGORY_MODES = ("auto", "ordinal", "onehot", "sets")
 PROPOSALS = ("global", "local")
 BINNINGS = ("quantile", "width")
@@ -26,8 +52,19 @@ OBJECTIVE_ALIASES = {
     "multi:softprob": "multiclass",
     "multi:softmax": "multiclass",
     "reg:squarederror": "regression",
+    "reg:absoluteerror": "absolute_error",
+    "reg:quantileerror": "quantile",
+    "reg:pseudohubererror": "pseudo_huber",
     "count:poisson": "poisson",
+    "reg:gamma": "gamma",
+    "reg:tweedie": "tweedie",
 }
+
+# Losses whose leaves are quantiles of their rows' residuals.
+LEAF_QUANTILE_OBJECTIVES = ("absolute_error", "quantile")
+
+# The parameters that only one loss has. XGBoost has the same names.
+LOSS_PARAMETERS = {"quantile": "quantile_alpha", "pseudo_huber": "huber_slope", "tweedie": "tweedie_variance_power"}
 
 OptionValue = bool | int | float | str
 
@@ -44,7 +81,8 @@ class TrainingConfig(Checked):
     objective: str = param(
         "auto",
         "loss to minimise; auto: chosen from the labels; XGBoost's names are accepted too (binary:logistic, "
-        "multi:softprob, multi:softmax, reg:squarederror, count:poisson)",
+        "multi:softprob, multi:softmax, reg:squarederror, reg:absoluteerror, reg:quantileerror, "
+        "reg:pseudohubererror, count:poisson, reg:gamma, reg:tweedie)",
         choices=OBJECTIVES,
         aliases=OBJECTIVE_ALIASES,
     )
@@ -87,6 +125,19 @@ class TrainingConfig(Checked):
     other_rate: float = param(0.1, "goss: fraction of rows sampled from the rest", low=0.001, high=1)
     colsample_bytree: float = param(1.0, "fraction of columns sampled for each tree", low=0, high=1, low_open=True)
     scale_pos_weight: float = param(1.0, "weight of rows with label 1 (binary only)", low=0, low_open=True)
+    quantile_alpha: float = param(0.5, "quantile that objective quantile predicts", low=0.001, high=0.999)
+    huber_slope: float = param(
+        1.0,
+        "objective pseudo_huber: residual from which the loss grows linearly",
+        low=0.001,
+        high=1e9,
+    )
+    tweedie_variance_power: float = param(
+        1.5,
+        "objective tweedie: the variance is proportional to the mean to this power; near 1 as poisson, near 2 as gamma",
+        low=1.001,
+        high=1.999,
+    )
     base_score: float | None = param(None, "prediction before the first tree; unset: computed from the labels")
     order: str = param("second", "second-order boosting, or first-order boosting (GBDT: h = 1)", choices=ORDERS)
     weighted_bins: bool = param(
@@ -105,6 +156,12 @@ class TrainingConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for objective, name in LOSS_PARAMETERS.items():
+            if self.objective != objective and getattr(self, name) != getattr(type(self), name):
+                raise UnsupportedCombination(
+                    f"{name} is a parameter of objective {objective!r}, and objective is {self.objective!r}",
+                    f"set objective to {objective!r}, or leave {name} out",
+                )
         if self.proposal == "local" and self.weighted_bins:
             raise UnsupportedCombination(
                 "weighted_bins needs proposal='global'", "set proposal to 'global' or weighted_bins to false"

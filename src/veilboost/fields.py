@@ -104,7 +104,8 @@ def _is_address(text: str) -> bool:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Files of the runs folder, which holds a folder for each job: whatever may be stored there is no name of a job.
 _RESERVED = re.compile(
-    r"prepared|deployments|.*\.(?:json|sqlite|head|key|lock|partial|tmp)(?:-(?:wal|shm|journal))?", re.IGNORECASE
+    r"prepared|deployments|approvals|.*\.(?:json|sqlite|head|key|lock|partial|tmp)(?:-(?:wal|shm|journal))?",
+    re.IGNORECASE,
 )
 
 
@@ -116,8 +117,8 @@ FORMS = {
     "party": Form(_NAME.fullmatch, "a name of at most 64 letters, digits, '.', '_' and '-'"),
     "run": Form(
         _is_run,
-        "a name of at most 64 letters, digits, '.', '_' and '-' that is neither 'prepared' nor 'deployments' and does "
-        "not end like a file of the runs folder (.json, .sqlite, .head, .key, .lock, .partial, .tmp)",
+        "a name of at most 64 letters, digits, '.', '_' and '-' that is not 'prepared', 'deployments' or 'approvals' "
+        "and does not end like a file of the runs folder (.json, .sqlite, .head, .key, .lock, .partial, .tmp)",
     ),
     "address": Form(_is_address, "host:port, as in bank.example:7400 or [::1]:7400"),
     "fingerprint": Form(

@@ -256,6 +256,10 @@ class BinLayout:
         return int(self.offsets[-1])
 
     @cached_property
+    def all_numeric(self) -> bool:
+        return not self.kind.any()
+
+    @cached_property
     def has_sets(self) -> bool:
         return bool((self.kind == KIND_CODES[ColumnKind.SETS]).any())
 

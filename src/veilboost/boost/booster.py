@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.boost.grower import Round, SplitFinder, Tree, grow
+from veilboost.boost.grower import LeafRule, Round, SplitFinder, Tree, grow
+from veilboost.boost.loss import Objective
 from veilboost.boost.metrics import Metric
-from veilboost.boost.objective import Objective
+from veilboost.boost.regression import quantiles
+from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import VeilBoostError
 from veilboost.fixedpoint import choose_scale, to_fixed
@@ -77,7 +79,7 @@ def train(
     objective: Objective,
     metric: Metric,
     config: TrainingConfig,
-    hooks: Hooks = Hooks(),  # noqa: B008 - frozen
+    hooks: Hooks = Hooks(),
     progress: Progress | None = None,
 ) -> Ensemble:
     """Boost `config.n_estimators` rounds, or fewer with early stopping. Continue from `progress` if it is given.
@@ -90,7 +92,7 @@ def train(
     else:
         progress.margin = samples.kept_margin(progress.margin)
     for number in range(len(progress.history), config.n_estimators):
-        if _past_its_best(progress, metric, config):
+        if past_its_best(progress.history, metric, config):
             break
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
@@ -124,11 +126,12 @@ def best_round(history: Sequence[RoundResult], metric: Metric) -> int:
     return int(quality.argmax()) if len(quality) else 0
 
 
-def _past_its_best(progress: Progress, metric: Metric, config: TrainingConfig) -> bool:
+def past_its_best(history: Sequence[RoundResult], metric: Metric, config: TrainingConfig) -> bool:
+    """Whether training stops early."""
     stopping_rounds = config.early_stopping_rounds
-    if stopping_rounds is None or not progress.history or progress.history[-1].validation is None:
+    if stopping_rounds is None or not history or history[-1].validation is None:
         return False
-    return len(progress.history) - 1 - best_round(progress.history, metric) >= stopping_rounds
+    return len(history) - 1 - best_round(history, metric) >= stopping_rounds
 
 
 class LabelRows:
@@ -191,7 +194,21 @@ class LabelRows:
             fit=pool if every else pool[sample.drawn],
             routed=self._held_out if every else np.sort(np.concatenate((pool[~sample.drawn], self._held_out))),
             columns=columns,
+            leaves=self._leaf_rule(margin, objective),
         )
+
+    def _leaf_rule(self, margin: Float64Array, objective: Objective) -> LeafRule | None:
+        """Leaves as quantiles of the residuals before the round, if the loss asks for it."""
+        alpha = objective.leaf_quantile
+        if alpha is None:
+            return None
+        residual, weight = self._y - margin[0], self._weight
+
+        def leaves(groups: RowGroups) -> Float64Array:
+            rows = groups.listed()
+            return quantiles(residual[rows], None if weight is None else weight[rows], groups.counts, alpha)
+
+        return leaves
 
     def measure(self, metric: Metric, objective: Objective, margin: Float64Array) -> float | None:
         """The metric on the held-out rows; None if there are none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -216,6 +217,10 @@ class ColumnBlock:
     # --- rows -------------------------------------------------------------------------------------------
 
     def all_rows(self) -> Int32Array:
+        return self._all_rows
+
+    @cached_property
+    def _all_rows(self) -> Int32Array:
         return np.arange(self.rows, dtype=np.int32)
 
     def placed(self, values: AnyArray) -> AnyArray:
@@ -290,18 +295,32 @@ class ColumnBlock:
 
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
-        rules: list[Rule] = []
         features: list[int] = splits.feature.tolist()
-        found = zip(features, splits.bin.tolist(), splits.default_left.tolist(), strict=True)
-        for k, (feature, place, default_left) in enumerate(found):
-            threshold, left_set = ABOVE_ALL, None
-            if self.kinds[feature] is not ColumnKind.NUMERIC:
-                left_set = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
-            else:
-                edges = bins.cuts[int(positions[k]) if bins.per_node else 0][feature]
-                threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
-            rules.append(Rule(feature, threshold, default_left, left_set))
-        return rules
+        slots = self.layout.offsets[splits.feature] + splits.bin
+        if bins.per_node:
+            nodes: list[int] = positions.tolist()
+            values = [self._thresholds_by(bins.cuts[node])[slot] for node, slot in zip(nodes, slots, strict=True)]
+        else:
+            values = self._thresholds[slots].tolist()
+        thresholds = [np.float32(value) for value in values]
+        left_sets: list[tuple[int, ...] | None] = [None] * len(features)
+        if not self.layout.all_numeric:
+            for k, feature in enumerate(features):
+                if self.kinds[feature] is not ColumnKind.NUMERIC:
+                    left_sets[k] = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
+        return list(map(Rule, features, thresholds, splits.default_left.tolist(), left_sets))
+
+    @cached_property
+    def _thresholds(self) -> Float32Array:
+        return self._thresholds_by(self.cuts)
+
+    def _thresholds_by(self, cuts: Sequence[Float32Array]) -> Float32Array:
+        """The threshold of a split at each slot. Splits above all cuts and by categories have none."""
+        thresholds = np.full(self.layout.slots, ABOVE_ALL, dtype=np.float32)
+        for kind, edges, start in zip(self.kinds, cuts, self.layout.offsets[:-1].tolist(), strict=True):
+            if kind is ColumnKind.NUMERIC:
+                thresholds[start : start + len(edges)] = edges
+        return thresholds
 
 
 def _by_matrix(matrices: Sequence[Bins], rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:

@@ -5,9 +5,9 @@ A tree here is a skeleton: the owner of each split and the leaf weights. Only th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,12 +22,16 @@ _NO_POSITIONS = np.empty(0, dtype=np.int64)
 _NO_OWNERS = np.empty(0, dtype=np.int32)
 
 
+LeafRule: TypeAlias = Callable[[RowGroups], Float64Array]
+
+
 @dataclass(frozen=True)
 class Round:
     """The input of a round: K trees grow in parallel on gradients (K, rows, 2).
 
     Sums are computed over `fit` rows; `routed` rows (not sampled, or held out for validation) are only routed.
-    `columns[owner]` are the columns of each owner that take part, None for all.
+    `columns[owner]` are the columns of each owner that take part, None for all. `leaves` computes the weights of leaves
+    from their rows; None: the finder computes them from sums of gradients.
     """
 
     number: int
@@ -36,6 +40,7 @@ class Round:
     fit: Int32Array
     routed: Int32Array
     columns: Sequence[Int32Array | None]
+    leaves: LeafRule | None = None
 
     @property
     def trees(self) -> int:
@@ -69,6 +74,17 @@ class Choices:
     owner: Int32Array
     gain: Float64Array
     handle: Int32Array
+    _by: dict[int, Int64Array] = field(default_factory=dict[int, Int64Array], init=False, repr=False)
+
+    def owners(self) -> list[int]:
+        """The owners that split a node, in order."""
+        return sorted(set(self.owner.tolist()))
+
+    def by(self, owner: int) -> Int64Array:
+        """Which of these nodes this owner splits."""
+        if owner not in self._by:
+            self._by[owner] = (self.owner == owner).nonzero()[0]
+        return self._by[owner]
 
 
 class LevelSums:
@@ -217,12 +233,15 @@ def _close(
     """
     weight = np.zeros(level.fit.nodes, dtype=np.float32)
     if len(split) < len(weight):
-        is_leaf = np.ones(len(weight), dtype=np.bool_)
-        is_leaf[split] = False
-        leaves = is_leaf.nonzero()[0]
-        weight[leaves] = config.learning_rate * finder.leaf_weights(level, leaves, start.scale)
-        for groups in (level.fit.of(leaves), level.routed.of(leaves)):
-            groups.add_to(margin, weight[leaves])
+        splits = np.zeros(len(weight), dtype=np.bool_)
+        splits[split] = True
+        leaves = (~splits).nonzero()[0]
+        rows = level.fit.of(leaves)
+        given = finder.leaf_weights(level, leaves, start.scale) if start.leaves is None else start.leaves(rows)
+        own = (config.learning_rate * given).astype(np.float32)
+        weight[leaves] = own
+        for groups in (rows, level.routed.of(leaves)):
+            groups.add_to(margin, own)
     return weight
 
 

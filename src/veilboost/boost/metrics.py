@@ -17,6 +17,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from veilboost.boost.loss import Objective
+from veilboost.config import DEFAULTS, METRICS, TrainingConfig
 from veilboost.errors import InvalidParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.types import Float64Array
 
@@ -55,6 +57,10 @@ METRIC_INFO: Mapping[str, MetricInfo] = {
     "error": MetricInfo("error rate", False),
     "rmse": MetricInfo("RMSE", False),
     "mae": MetricInfo("MAE", False),
+    "quantile": MetricInfo("quantile loss", False),
+    "mphe": MetricInfo("mean pseudo-Huber error", False),
+    "gamma_deviance": MetricInfo("gamma deviance", False),
+    "tweedie_deviance": MetricInfo("Tweedie deviance", False),
     "r2": MetricInfo("R2", True),
     "mape": MetricInfo("MAPE", False),
     "mlogloss": MetricInfo("multiclass log loss", False),
@@ -142,11 +148,58 @@ def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return (prediction.argmax(axis=1) != y).astype(np.float64)
 
 
-def metric_named(name: str) -> Metric:
-    """The metric of this name. Raises `InvalidParameter` if there is none."""
+def _gamma_terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    ratio = y / prediction
+    return 2.0 * (ratio - 1.0 - np.log(ratio))
+
+
+def _pinball_terms(alpha: float) -> TermFunction:
+    def terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
+        residual = y - prediction
+        return np.where(residual >= 0.0, alpha, alpha - 1.0) * residual
+
+    return terms
+
+
+def _huber_terms(slope: float) -> TermFunction:
+    def terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
+        return slope**2 * (np.sqrt(1.0 + np.square((prediction - y) / slope)) - 1.0)
+
+    return terms
+
+
+def _tweedie_terms(power: float) -> TermFunction:
+    def terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
+        below, above = 1.0 - power, 2.0 - power
+        return 2.0 * (y**above / (below * above) - y * prediction**below / below + prediction**above / above)
+
+    return terms
+
+
+def metric_named(name: str, config: TrainingConfig = DEFAULTS) -> Metric:
+    """The metric of this name; some have the parameter of their loss in `config`.
+
+    Raises `InvalidParameter` if there is none.
+    """
+    if name == "quantile":
+        return _of_loss(name, "Mean pinball loss at quantile_alpha.", _pinball_terms(config.quantile_alpha))
+    if name == "mphe":
+        return _of_loss(name, "Mean pseudo-Huber error with huber_slope.", _huber_terms(config.huber_slope))
+    if name == "tweedie_deviance":
+        about = "Mean Tweedie deviance with tweedie_variance_power; predictions are above 0."
+        return _of_loss(name, about, _tweedie_terms(config.tweedie_variance_power))
     if name not in _METRICS:
-        raise InvalidParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
+        raise InvalidParameter(f"unknown metric {name!r}", f"choose one of {', '.join(METRICS[1:])}")
     return _METRICS[name]
+
+
+def _of_loss(name: str, about: str, terms: TermFunction) -> Metric:
+    return Metric(name, _mean_of(about, terms, _check), terms)
+
+
+def metric_for(objective: Objective, config: TrainingConfig) -> Metric:
+    """The metric of a training run: the one that `config` names, or that of the loss."""
+    return metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric, config)
 
 
 def check_metric_fits(metric: str, objective: str) -> None:
@@ -249,6 +302,7 @@ error = _mean_of(
 )
 rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
 mae = _mean_of("Mean absolute error.", _distances, _check)
+gamma_deviance = _mean_of("Mean gamma deviance; labels and predictions are above 0.", _gamma_terms, _check)
 mlogloss = _mean_of(
     "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes
 )
@@ -266,6 +320,7 @@ _METRICS: Mapping[str, Metric] = {
         Metric("error", error, _mistakes),
         Metric("rmse", rmse, _squares, root=True),
         Metric("mae", mae, _distances),
+        Metric("gamma_deviance", gamma_deviance, _gamma_terms),
         Metric("mlogloss", mlogloss, _class_losses),
         Metric("merror", merror, _class_mistakes),
         Metric("aucpr", aucpr),
@@ -276,7 +331,12 @@ _METRICS: Mapping[str, Metric] = {
 _FITTING: Mapping[str, tuple[str, ...]] = {
     "binary": ("auc", "logloss", "error", "aucpr", "ks", "rmse", "mae"),
     "multiclass": ("mlogloss", "merror"),
-    "regression": ("rmse", "mae"),
+    "regression": ("rmse", "mae", "mphe"),
+    "absolute_error": ("mae", "rmse", "mphe"),
+    "quantile": ("quantile", "mae", "rmse"),
+    "pseudo_huber": ("mphe", "rmse", "mae"),
     "poisson": ("rmse", "mae"),
+    "gamma": ("gamma_deviance", "rmse", "mae"),
+    "tweedie": ("tweedie_deviance", "rmse", "mae"),
     "custom": ("rmse", "mae", "auc", "aucpr", "ks"),
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.errors import MissingExtra
-from veilboost.types import AnyArray, Column, Float64Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array, PartyName
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ class Explanation:
         """Some of the rows, or all of them in another order."""
         return replace(self, values=self.values[rows], base_values=self.base_values[rows], data=self.data[rows])
 
+    def spread(self, among: BoolArray) -> Explanation:
+        """The same rows, in order, where `among` is true; the other rows are NaN, their data None."""
+        out = {name: _spread(getattr(self, name), among) for name in ("values", "base_values", "data")}
+        return replace(self, **out)
+
+    @property
+    def explained(self) -> Explanation:
+        """The rows that have contributions: not those that were skipped."""
+        return self.take(~np.isnan(self.base_values.reshape(len(self.base_values), -1)[:, 0]))
+
     def pick(self, features: Sequence[int]) -> Explanation:
         """Some of the features, or all of them in another order."""
         at = list(features)
@@ -123,6 +133,12 @@ class Explanation:
             feature_names=list(self.feature_names),
             output_names=None if self.output_names is None else list(self.output_names),
         )
+
+
+def _spread(rows: AnyArray, among: BoolArray) -> AnyArray:
+    out = np.full((len(among), *rows.shape[1:]), None if rows.dtype == object else np.nan, dtype=rows.dtype)
+    out[among] = rows
+    return out
 
 
 def _table(columns: Sequence[Column | None], rows: int) -> AnyArray:

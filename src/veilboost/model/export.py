@@ -27,14 +27,15 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.grower import LEAF
-from veilboost.boost.objective import (
-    MEAN_FLOOR,
-    BinaryLogistic,
-    MulticlassSoftmax,
-    Objective,
+from veilboost.boost.loss import MEAN_FLOOR
+from veilboost.boost.objective import LOSSES, BinaryLogistic, MulticlassSoftmax, sigmoid
+from veilboost.boost.regression import (
+    AbsoluteError,
+    LogLink,
     Poisson,
-    SquaredError,
-    sigmoid,
+    PseudoHuber,
+    QuantileError,
+    Tweedie,
 )
 from veilboost.errors import NotExportable
 from veilboost.model.joined import JoinedModel, JoinedTree
@@ -46,9 +47,7 @@ _NUMERIC_SPLIT, _CATEGORICAL_SPLIT = 0, 1
 _REFUSED_IN_NAMES = "[]<"
 _LARGEST_BASE_ERROR = 1e-6
 
-_KNOWN: dict[str, type[Objective]] = {
-    objective.name: objective for objective in (BinaryLogistic, MulticlassSoftmax, SquaredError, Poisson)
-}
+_KNOWN = {objective.name: objective for objective in LOSSES}
 
 
 def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
@@ -133,14 +132,17 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
 
 def _objective(joined: JoinedModel) -> dict[str, Any]:
     """XGBoost's name of the loss with its parameters."""
-    parameters: dict[str, Any]
-    if joined.skeleton.objective == MulticlassSoftmax.name:
-        parameters = {"softmax_multiclass_param": {"num_class": str(joined.skeleton.trees_per_round)}}
-    elif joined.skeleton.objective == Poisson.name:
-        parameters = {"poisson_regression_param": {"max_delta_step": repr(joined.skeleton.config.max_delta_step)}}
-    else:
-        parameters = {"reg_loss_param": {"scale_pos_weight": repr(joined.skeleton.config.scale_pos_weight)}}
-    return {"name": _KNOWN[joined.skeleton.objective].xgboost_name, **parameters}
+    name, config = joined.skeleton.objective, joined.skeleton.config
+    parameters: dict[str, dict[str, Any]] = {
+        MulticlassSoftmax.name: {"softmax_multiclass_param": {"num_class": str(joined.skeleton.trees_per_round)}},
+        AbsoluteError.name: {},
+        QuantileError.name: {"quantile_loss_param": {"quantile_alpha": f"[{config.quantile_alpha!r}]"}},
+        PseudoHuber.name: {"pseudo_huber_param": {"huber_slope": repr(config.huber_slope)}},
+        Poisson.name: {"poisson_regression_param": {"max_delta_step": repr(config.max_delta_step)}},
+        Tweedie.name: {"tweedie_regression_param": {"tweedie_variance_power": repr(config.tweedie_variance_power)}},
+    }
+    of_most = {"reg_loss_param": {"scale_pos_weight": repr(config.scale_pos_weight)}}
+    return {"name": _KNOWN[name].xgboost_name, **parameters.get(name, of_most)}
 
 
 def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float64Array]:
@@ -153,7 +155,7 @@ def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float6
         score = np.clip(sigmoid(margin), MEAN_FLOOR, 1 - MEAN_FLOOR).astype(np.float32)  # XGBoost's limits
         odds_against = np.float32(1) / score - np.float32(1)  # in float32, as XGBoost computes it
         understood = -np.log(odds_against)
-    elif objective == Poisson.name:
+    elif issubclass(_KNOWN[objective], LogLink):
         limits = np.finfo(np.float32)
         score = np.clip(np.exp(np.minimum(margin, 100)), limits.tiny, limits.max).astype(np.float32)
         understood = np.log(score)

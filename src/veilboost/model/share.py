@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from veilboost.types import (
     PartyName,
     UInt8Array,
 )
+
+_PAIRS_AT_ONCE = 1 << 16  # limits memory: (record, row) pairs that are compared together
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,23 @@ class SplitRecords:
 
     def find(self, tree: Int32Array, node: Int32Array) -> Int32Array:
         """Positions of these nodes' records; -1 for nodes without a record."""
-        wanted = (tree.astype(np.int64) << 32) | node
-        have = (self.tree.astype(np.int64) << 32) | self.node
-        at = np.searchsorted(have, wanted)
-        found = (at < len(have)) & (have[np.minimum(at, max(len(have) - 1, 0))] == wanted) if len(have) else at < 0
-        return np.where(found, at, -1).astype(np.int32)
+        wanted, have = _keys(tree, node), self._sorted_keys
+        if not len(have):
+            return np.full(len(wanted), -1, dtype=np.int32)
+        at = have.searchsorted(wanted)
+        return np.where(have.take(at, mode="clip") == wanted, at, -1).astype(np.int32)
+
+    @cached_property
+    def _sorted_keys(self) -> Int64Array:
+        return _keys(self.tree, self.node)
 
     def goes_left(self, values: Float32Array, records: Int32Array, rows: Int32Array) -> BoolArray:
         """Which pairs (record, row) go left; `values` is (columns, rows), category codes as floats, NaN missing."""
         value = values[self.feature[records], rows]
         left = value < self.threshold[records]
-        sets = self.set_of[records]
-        by_set = np.flatnonzero(sets >= 0)
-        if len(by_set):
+        if len(self.left_sets):
+            sets = self.set_of[records]
+            by_set = np.flatnonzero(sets >= 0)
             code = np.nan_to_num(value[by_set], nan=-1.0).astype(np.int64)
             known = (code >= 0) & (code < self.left_sets.shape[1])
             left[by_set] = known & self.left_sets[sets[by_set], np.where(known, code, 0)]
@@ -109,8 +116,11 @@ class SplitRecords:
         """Which rows go left at every record, reached or not: a row of packed bits for each record."""
         rows = np.arange(values.shape[1], dtype=np.int32)
         left = np.empty((self.count, (len(rows) + 7) // 8), dtype=np.uint8)
-        for record in range(self.count):
-            left[record] = np.packbits(self.goes_left(values, np.full(len(rows), record, dtype=np.int32), rows))
+        batch = max(1, _PAIRS_AT_ONCE // max(1, len(rows)))
+        for low in range(0, self.count, batch):
+            some = np.arange(low, min(low + batch, self.count), dtype=np.int32)
+            bits = self.goes_left(values, np.repeat(some, len(rows)), np.tile(rows, len(some)))
+            left[some] = np.packbits(bits.reshape(len(some), len(rows)), axis=1)
         return left
 
     def rules(self) -> dict[tuple[int, int], Rule]:
@@ -154,6 +164,11 @@ class Skeleton:
     def digest(self, party: PartyName) -> str:
         """The digest that this party's records must have. It tells the party nothing that it does not know."""
         return _digest(len(self.trees), *self.nodes_of(party))
+
+
+def _keys(tree: Int32Array, node: Int32Array) -> Int64Array:
+    """Nodes as numbers, in the order of trees and nodes."""
+    return (tree.astype(np.int64) << 32) | node
 
 
 def _digest(trees: int, tree: AnyArray, node: AnyArray) -> str:

@@ -242,7 +242,7 @@ def refuse(config: TrainingConfig) -> None:
             "goss reveals to passive parties which rows have large gradients, which masked must hide",
             "use sampling='uniform'",
         )
-    if config.objective in ("regression", "poisson") and options.clip is None:
+    if config.objective not in ("auto", "binary", "multiclass") and options.clip is None:
         raise UnsupportedCombination(
             f"the gradients of {config.objective} have no bound that noise could be scaled to",
             "set the option clip to a bound on the gradients",

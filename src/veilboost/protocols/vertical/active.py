@@ -29,6 +29,7 @@ from veilboost.wire.message import Done
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_INTS = np.empty(0, dtype=np.int32)
+_LEFT_RIGHT = np.array([0, 1])
 
 
 class VerticalActive(SplitFinder):
@@ -158,7 +159,7 @@ class VerticalActive(SplitFinder):
             )
         else:
             summed, waiting = summed_ahead(level.fit, ahead.request, self.config), ahead.waiting
-            known = np.union1d(summed, summed ^ 1) if self.derives_siblings else summed
+            known = (summed[:, None] & ~1 | _LEFT_RIGHT).ravel() if self.derives_siblings else summed
             asked = replace(level, open=known, build=summed)
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
@@ -185,12 +186,11 @@ class VerticalActive(SplitFinder):
         return self.selector.select(self._current, level, offers)
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
-        names = self.context.order
-        winners = set(choices.owner.tolist())
+        names, winners = self.context.order, choices.owners()
         self._split_requests = {
-            name: self._split_request(level, offers[owner], choices, owner)
-            for owner, name in enumerate(names)
-            if owner != self._owner and owner in winners
+            names[owner]: self._split_request(level, offers[owner], choices, owner)
+            for owner in winners
+            if owner != self._owner
         }
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
         routed, pending = self.cipher.route(self._current, level, self._split_requests), None
@@ -200,9 +200,8 @@ class VerticalActive(SplitFinder):
             pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
         elif routed is None:
             pending = self.context.peers.send(self._split_requests)
-        mine = (choices.owner == self._owner).nonzero()[0]
-        if len(mine):
-            last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
+        if self._owner in winners:
+            last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices)
         if len(children):
             self._ahead = self._ask_ahead(level, last, children)
         if store is not None:
@@ -223,7 +222,7 @@ class VerticalActive(SplitFinder):
         for name, request in self._split_requests.items():
             if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
-            found = _for_ties(request, left[choices.owner == self.context.order.index(name)])  # one of them was taken
+            found = _for_ties(request, left[choices.by(self.context.order.index(name))])  # one of them was taken
             reported, bins = self._left_sums(name, request)
             if (reported == found).all():
                 continue
@@ -246,20 +245,21 @@ class VerticalActive(SplitFinder):
 
         Two passive parties do not know each other's splits, and only whole assignments can be sent with a request.
         """
-        children = np.arange(2 * len(choices.position), dtype=np.int32)
         if (
             not (self.cipher.asks_ahead and self._split_requests and last.is_short)
             or len(self.context.peers.names) > 1
             or level.depth + 1 == self.config.max_depth
         ):
-            return children[:0]
+            return _NO_INTS
+        children = np.arange(2 * len(choices.position), dtype=np.int32)
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
         unit, least, both = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, level.totals[:, 1]
+        parents = both[choices.position] * unit
         # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
-        sure = self.cipher.derives_siblings & (both[choices.position] * unit >= 2 * least)
-        if sure.all():
+        if self.derives_siblings and min(parents.tolist()) >= 2 * least:
             return children
+        sure = self.derives_siblings & (parents >= 2 * least)
         enough = sure.repeat(2).reshape(-1, 2)
         unsure: set[int] = set(choices.owner[~sure].tolist())
         for owner in sorted(unsure):
@@ -269,7 +269,7 @@ class VerticalActive(SplitFinder):
             right = _for_ties(request, both[request.position]) - left
             above: BoolArray = np.stack((left, right), axis=1) * unit >= least
             above = np.logical_or.reduceat(above, request.starts[:-1])
-            enough[choices.owner == owner] = above | above[:, ::-1] if self.cipher.derives_siblings else above
+            enough[choices.by(owner)] = above | above[:, ::-1] if self.derives_siblings else above
         return children[enough.ravel()]
 
     def _ask_ahead(self, level: Level, last: LastSplit, children: Int32Array) -> Ahead:
@@ -280,7 +280,7 @@ class VerticalActive(SplitFinder):
             *last.packed(self._owner),
             children,
             ahead=True,
-            smaller=self.cipher.least_summed if self.cipher.derives_siblings else 0,
+            smaller=self.cipher.least_summed if self.derives_siblings else 0,
         )
         return Ahead(request, self.cipher.ask(self._current, level, dict.fromkeys(self._split_requests, request)))
 
@@ -314,10 +314,9 @@ class VerticalActive(SplitFinder):
         first = self._current.start.number * self.context.trees_per_round
         return (first + level.fit.group[positions]).astype(np.int32, copy=False)
 
-    def _split_own(
-        self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
-    ) -> tuple[Assignments, Assignments]:
-        block, positions, handles = self._current.block, choices.position[mine], choices.handle[mine]
+    def _split_own(self, level: Level, offer: Candidates, choices: Choices) -> tuple[Assignments, Assignments]:
+        block, mine = self._current.block, choices.by(self._owner)
+        positions, handles = choices.position[mine], choices.handle[mine]
         sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else NO_SETS
         splits = block.splits_of(handles, sets)
         keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
@@ -328,12 +327,10 @@ class VerticalActive(SplitFinder):
         )
 
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
-        at = (choices.owner == owner).nonzero()[0]
+        at = choices.by(owner)
         positions, handles = choices.position[at], choices.handle[at]
-        starts, has_sets = (
-            np.arange(len(at) + 1, dtype=np.int32),
-            self._current.layouts[self.context.order[owner]].has_sets,
-        )
+        starts = np.arange(len(at) + 1, dtype=np.int32)
+        has_sets = self._current.layouts[self.context.order[owner]].has_sets
         nodes = level.open.searchsorted(positions) if offer.shuffled or has_sets else positions
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
             tied = [
@@ -376,7 +373,7 @@ class LastSplit:
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The rows of this owner's nodes: those that are summed, and those that are only routed."""
-        own = (self.choices.owner == owner).nonzero()[0]
+        own = self.choices.by(owner)
         return self._groups[0].of(own), self._groups[1].of(own)
 
     def children(self, owners: int) -> tuple[RowGroups, RowGroups]:

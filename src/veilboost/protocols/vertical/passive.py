@@ -26,7 +26,7 @@ from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, 
 from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
-_ONE_TREE = ("binary", "regression", "poisson")
+_SEVERAL_TREES = ("auto", "multiclass")
 _NO_GRADIENTS = np.empty((0, 0, 2), dtype=np.int32)
 
 
@@ -104,7 +104,7 @@ class VerticalPassive:
         # Only max_delta_step may differ: for Poisson it depends on the objective, and it affects only leaves.
         if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
             raise UnexpectedMessage("the job's parameters differ from those agreed on")
-        if config.objective in _ONE_TREE and message.trees_per_round != 1:
+        if config.objective not in _SEVERAL_TREES and message.trees_per_round != 1:
             raise MalformedMessage("the job's loss grows one tree per round")
         if len(message.weights) and not config.weighted_bins:
             raise MalformedMessage("the job sends weights, but weighted_bins is off")

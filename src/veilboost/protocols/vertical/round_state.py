@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from operator import lt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class RoundState:
         self.depth, self.summed = 0, False
         # No node of the level is split yet, and no assignments were received.
         self.split_here = False  # one request splits all nodes that this party splits
-        self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
+        self._own, self._own_nodes = np.zeros(self.fit.nodes, dtype=np.bool_), 0
         self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
         self._received: IncomingSplit | None = None
@@ -60,8 +61,8 @@ class RoundState:
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here, and return the first piece of their assignments to send."""
         groups = self.fit.of(position), self.routed.of(position)
-        fit, routed = (self.block.route(self.bins, each, splits) for each in groups)
-        self.split_here, self._own[position] = True, True
+        fit, routed = self.block.route(self.bins, groups[0], splits), self.block.route(self.bins, groups[1], splits)
+        self.split_here, self._own[position], self._own_nodes = True, True, len(position)
         self._own_left = fit, routed
         self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(routed), fillvalue=_NO_BITS)
         return next(self.unsent)
@@ -86,17 +87,16 @@ class RoundState:
         if not within(nodes, 0, self.fit.nodes) or not increasing(nodes):
             raise MalformedMessage("a node that was split is not in the level, or is named twice")
         own = self._own[nodes]
-        count = np.count_nonzero(own)
-        if count != np.count_nonzero(self._own):
+        if sum(own.tolist()) != self._own_nodes:
             raise MalformedMessage("a node that was split here is missing")
         groups = others = self.fit.of(nodes), self.routed.of(nodes)
-        if count:
-            others = self.fit.of(nodes[~own]), self.routed.of(nodes[~own])
+        if self._own_nodes:
+            rest = nodes[~own]
+            others = self.fit.of(rest), self.routed.of(rest)
         return IncomingSplit(split, own, groups, (others[0].receiver(), others[1].receiver()))
 
 
-@dataclass(frozen=True)
-class IncomingSplit:
+class IncomingSplit(NamedTuple):
     """The assignments of the rows (`groups`) of the nodes `split`: known at `own` nodes, otherwise as received."""
 
     split: Int32Array
@@ -110,12 +110,11 @@ class IncomingSplit:
         return IncomingSplit(self.split, self.own, self.groups, received)
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
-        own = self.own.astype(np.int32)
-        fit, routed = (
-            groups.split_by(own, [received, known])
-            for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
+        (fit, routed), own = self.groups, self.own.astype(np.int32)
+        return (
+            fit.split_by(own, [self.received[0], own_left[0]]),
+            routed.split_by(own, [self.received[1], own_left[1]]),
         )
-        return fit, routed
 
 
 def summed_ahead(children: RowGroups, message: StatisticsRequest, config: TrainingConfig) -> Int64Array:
