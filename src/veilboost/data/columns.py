@@ -94,6 +94,47 @@ def floats(column: ArrowColumn) -> Float64Array:
     return np.asarray(plain.to_numpy(), dtype=np.float64)
 
 
+_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+
+
+def days(column: ArrowColumn) -> Float64Array | None:
+    """Dates and times as days since 1970-01-01 (UTC), times of day as days since midnight, durations as days.
+
+    None for calendar intervals, which have no fixed length.
+    """
+    pa, kind = pyarrow(), column.type
+    if pa.types.is_interval(kind):
+        return None
+    if pa.types.is_date(kind):
+        return floats(column.cast(pa.date32(), safe=False).cast(pa.int32()))
+    whole = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
+    return floats(whole) / _PER_DAY[kind.unit]
+
+
+def without_markers(column: ArrowColumn, markers: Sequence[str]) -> ArrowColumn:
+    """The column with nulls for the values that stand for missing ones: texts that are equal, and equal numbers."""
+    kind = kind_of(column)
+    if not markers or kind not in {Kind.NUMBER, Kind.TEXT, Kind.CATEGORY}:
+        return column
+    pa, compute = pyarrow(), pyarrow("compute")
+    if kind is Kind.CATEGORY:
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        column = column.cast(pa.large_string())
+        found = compute.is_in(column, pa.array(list(markers), pa.large_string()))
+    else:
+        numbers = [number for number in map(_number, markers) if number is not None]
+        found = compute.is_in(column.cast(pa.float64(), safe=False), pa.array(numbers, pa.float64()))
+    return cast(ArrowColumn, compute.if_else(found, pa.scalar(None, column.type), column))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def integers(column: ArrowColumn) -> AnyArray | None:
     """A column of integers or of digits as int64; None if that would lose information."""
     try:
@@ -175,12 +216,12 @@ WHOLE_FLOAT_PATTERN = r"^(-?(?:0|[1-9][0-9]*))\.0+$"
 
 
 def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: bool) -> Column:
-    """One feature: numbers as float32, text and dictionaries (or columns declared `categorical`) as categories.
+    """One feature: numbers and dates (`days`) as float32, text, dictionaries and declared columns as categories.
 
     Not `typed`: the types were inferred from text (csv), and numbers among text are an error.
     """
     kind = kind_of(column)
-    if kind in {Kind.BYTES, Kind.OTHER} or (kind is Kind.TIME and not categorical):
+    if kind in {Kind.BYTES, Kind.OTHER}:
         raise _unusable(name, kind)
     if categorical or kind in {Kind.TEXT, Kind.CATEGORY}:
         if not categorical and not typed:
@@ -190,7 +231,10 @@ def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: 
             column = replace_pattern(column, WHOLE_FLOAT_PATTERN, r"\1")
         codes, categories = encode(column)
         return Column(name, codes, tuple(categories))
-    values = to_float32(floats(column))
+    numbers = days(column) if kind is Kind.TIME else floats(column)
+    if numbers is None:
+        raise _unusable(name, kind)
+    values = to_float32(numbers)
     check_finite(values, name)
     return Column(name, values)
 

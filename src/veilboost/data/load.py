@@ -8,36 +8,45 @@ from __future__ import annotations
 import importlib
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
+from veilboost.data.categories import MAX_CATEGORIES
 from veilboost.data.columns import (
+    ArrowColumn,
     ArrowTable,
     feature_column,
     id_values,
+    kind_of,
     label_values,
     pyarrow,
     table_of,
     to_float32,
     weight_values,
+    without_markers,
 )
+from veilboost.data.report import Note, TableReport, column_notes
 from veilboost.data.schema import (
     STRICT,
     SchemaRules,
     Selection,
+    absence_errors,
+    category_errors,
     check_columns,
     check_names,
-    check_present,
-    check_roles,
     check_size,
     mixed,
+    raise_first,
+    role_errors,
 )
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingExtra, MixedTypes, UnknownFormat, UnreadableFile, VeilBoostError
+from veilboost.types import Column
 
 # The names that pandas gives its index in csv (empty) and in parquet. It holds row numbers and is not a feature.
 _INDEX_NAME = re.compile(r"(__index_level_\d+__)?")
@@ -53,6 +62,7 @@ def load_table(
     categorical: Iterable[str] = (),
     format: str | None = None,
     query: str | None = None,
+    missing_values: Iterable[object] = (),
     rules: SchemaRules = STRICT,
 ) -> PartyTable:
     """Load, check and convert a party's table.
@@ -77,6 +87,8 @@ def load_table(
         For a path whose suffix does not show the format.
     query : str, optional
         SQL for duckdb.
+    missing_values : iterable of str or number
+        Values that stand for missing ones, such as "unknown" or -999, in all columns.
     rules : SchemaRules
         How to treat constant columns and columns without any value.
 
@@ -92,17 +104,68 @@ def load_table(
     ParameterError
         The arguments are incompatible, or an optional library is not installed.
     """
+    return check_table(
+        source,
+        id=id,
+        label=label,
+        weight=weight,
+        features=features,
+        categorical=categorical,
+        format=format,
+        query=query,
+        missing_values=missing_values,
+        rules=rules,
+        max_categories=None,
+    ).usable
+
+
+def check_table(
+    source: object,
+    *,
+    id: str | None = None,
+    label: str | None = None,
+    weight: str | None = None,
+    features: Iterable[str] | None = None,
+    categorical: Iterable[str] = (),
+    format: str | None = None,
+    query: str | None = None,
+    missing_values: Iterable[object] = (),
+    rules: SchemaRules = STRICT,
+    max_categories: int | None = MAX_CATEGORIES,
+) -> TableReport:
+    """Report everything that is wrong or unusual in a party's table, and load it if it can be used.
+
+    Parameters are those of `load_table`, and:
+
+    Parameters
+    ----------
+    max_categories : int or None
+        The number of values from which on training uses only the frequent values of a column; None: no notes.
+
+    Returns
+    -------
+    TableReport
+        All errors, all notes, and the table if there is no error.
+    """
     selection = Selection(
-        id, label, weight, None if features is None else _names(features), frozenset(_names(categorical))
+        id,
+        label,
+        weight,
+        None if features is None else _names(features),
+        frozenset(_names(categorical)),
+        tuple(map(str, _names(missing_values))),
     )
-    check_roles(selection)
-    read = read_source(source, selection, format, query)
+    errors = list(role_errors(selection))
+    if errors:
+        return TableReport(errors=tuple(errors))
+    try:
+        read = _read(source, selection, format, query)
+    except VeilBoostError as error:
+        return TableReport(errors=(error,))
     if selection.label is None:
         selection = replace(selection, label=read.label)
-    selection = replace(selection, features=feature_names(read.table.column_names, selection))
-    check_present(read.table.column_names, selection)
-    check_size(read.table.num_rows, len(selection.features or ()), selection.label is not None)
-    return _convert(read, selection, rules)
+    selection = replace(selection, features=feature_names(read.names, selection))
+    return _convert(read, selection, rules, max_categories)
 
 
 def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]:
@@ -113,23 +176,56 @@ def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]
     return tuple(name for name in names if name not in taken and not _INDEX_NAME.fullmatch(name))
 
 
-def _convert(read: Read, selection: Selection, rules: SchemaRules) -> PartyTable:
+def _convert(read: Read, selection: Selection, rules: SchemaRules, max_categories: int | None) -> TableReport:
+    """Convert every column that can be, and collect the errors of the others."""
     table, typed = read.table, read.typed
-    id, label, weight = selection.id, selection.label, selection.weight
-    ids = np.arange(table.num_rows, dtype=np.int64) if id is None else id_values(id, table.column(id), typed=typed)
-    labels, classes = (None, None) if label is None else label_values(label, table.column(label), typed=typed)
-    weights = None if weight is None else weight_values(weight, table.column(weight))
-    declared = selection.categorical
-    features = (
-        feature_column(name, table.column(name), categorical=name in declared, typed=typed)
-        for name in selection.features or ()
-    )
-    columns = check_columns(features, rules)
-    check_size(len(ids), len(columns), label is not None)
-    return PartyTable(ids, columns, labels, classes, weights)
+    there, rows = set(table.column_names), table.num_rows
+    errors = [*read.errors, *category_errors(selection)]
+    notes: list[Note] = []
+
+    def converted(name: str | None, convert: Callable[..., Any]) -> Any:
+        """The converted column; None if no column is named or it cannot be used."""
+        if name is None or name not in there:
+            return None
+        try:
+            return convert(name, without_markers(table.column(name), selection.missing_values))
+        except VeilBoostError as error:
+            errors.append(error)
+            return None
+
+    def feature(name: str, source: ArrowColumn) -> Column | None:
+        declared = name in selection.categorical
+        column = feature_column(name, source, categorical=declared, typed=typed)
+        kept = check_columns((column,), rules)
+        if max_categories is not None:
+            notes.extend(column_notes(column, kind_of(source), rules, declared, max_categories))
+        return kept[0] if kept else None
+
+    names = selection.features or ()
+    if there or not read.errors:
+        errors.extend(_caught(lambda: check_size(rows, len(names), selection.label is not None)))
+    if rows == 0:
+        return TableReport(errors=tuple(errors))
+    ids = np.arange(rows, dtype=np.int64)
+    if selection.id is not None:
+        ids = converted(selection.id, partial(id_values, typed=typed))
+    labels, classes = converted(selection.label, partial(label_values, typed=typed)) or (None, None)
+    weights = converted(selection.weight, weight_values)
+    columns = tuple(column for column in (converted(name, feature) for name in names) if column is not None)
+    if not errors:
+        errors.extend(_caught(lambda: check_size(rows, len(columns), selection.label is not None)))
+    loaded = None if errors else PartyTable(ids, columns, labels, classes, weights)
+    return TableReport(rows, tuple(errors), tuple(notes), loaded)
 
 
-def _names(names: Iterable[str]) -> tuple[str, ...]:
+def _caught(check: Callable[[], None]) -> Iterator[VeilBoostError]:
+    try:
+        check()
+    except VeilBoostError as error:
+        yield error
+
+
+def _names(names: Iterable[Any]) -> tuple[Any, ...]:
     # A bare string is one name, not a sequence of letters.
     return (names,) if isinstance(names, str) else tuple(names)
 
@@ -153,31 +249,40 @@ _READER_ERRORS = (OSError, ValueError, TypeError, RuntimeError, LookupError, EOF
 
 @dataclass(frozen=True)
 class Read:
-    """A source's table.
+    """The selected columns of a source.
 
-    `typed` is False if types were inferred from text; `label` is set if the format itself has a label.
+    `names` are all columns of the source. `typed` is False if types were inferred from text; `label` is set if the
+    format itself has a label. `errors` are about selected columns that are not in the table.
     """
 
     table: ArrowTable
+    names: tuple[str, ...]
+    errors: tuple[VeilBoostError, ...]
     typed: bool = True
     label: str | None = None
 
 
-def read_source(source: object, selection: Selection, format: str | None = None, query: str | None = None) -> Read:
-    """Read a source of any kind. Raises for unsupported types, missing files, and SQL without duckdb."""
+def read_source(source: object, selection: Selection) -> Read:
+    """Read a source of any kind. Raises for unsupported types, missing files and columns, and SQL without duckdb."""
+    read = _read(source, selection, None, None)
+    raise_first(read.errors)
+    return read
+
+
+def _read(source: object, selection: Selection, format: str | None, query: str | None) -> Read:
     if query is not None or (isinstance(source, str) and source.startswith(SQL_PREFIX)):
-        return Read(_read_sql(source, query, selection))
+        return _read_sql(source, query, selection)
     if isinstance(source, (str, Path)):
         return _read_path(Path(source), format, selection)
     if format is not None:
         raise UnknownFormat(f"format={format!r} goes with a path", "leave the format out")
     origin = type(source).__module__.split(".")[0]
     if origin == "pandas" and hasattr(source, "columns"):
-        return Read(from_pandas(source, selection))
+        return _read_pandas(source, selection)
     if origin == "polars" and hasattr(source, "lazy"):
-        return Read(from_polars(source, selection))
+        return _read_polars(source, selection)
     if origin == "pyarrow" and hasattr(source, "column_names"):
-        return Read(_chosen(source, selection))
+        return _chosen(source, selection)
     raise UnknownFormat(f"cannot load a table from {type(source).__name__}")
 
 
@@ -196,9 +301,11 @@ def _read_path(path: Path, format: str | None, selection: Selection) -> Read:
         raise UnreadableFile(f"{str(path)!r} could not be read as {format}{_hint(error)}") from None
 
 
-def _chosen(table: Any, selection: Selection) -> ArrowTable:
-    check_names(table.column_names)
-    return cast(ArrowTable, table.select(selection.choose(table.column_names)))
+def _chosen(table: Any, selection: Selection, *, typed: bool = True) -> Read:
+    names = tuple(table.column_names)
+    check_names(names)
+    chosen = cast(ArrowTable, table.select(selection.choose(names)))
+    return Read(chosen, names, tuple(absence_errors(names, selection)), typed)
 
 
 def _format_of(path: Path) -> str:
@@ -225,18 +332,20 @@ def _read_parquet(path: Path, selection: Selection) -> Read:
     if not files:
         raise UnreadableFile(f"there is no .parquet file in {str(path)!r}")
     tables: list[Any] = []
+    every: tuple[str, ...] = ()
     for file in files:
         # File by file: the folder reader drops columns that the first file does not have.
         with parquet.ParquetFile(file) as opened:
             check_names(opened.schema_arrow.names)
+            every = every or tuple(opened.schema_arrow.names)
             names = selection.choose(opened.schema_arrow.names)
             if tables and set(names) != set(tables[0].column_names):
                 raise UnreadableFile(f"the files in {str(path)!r} differ in their columns")
             tables.append(opened.read(columns=names).select(names))
-    if len(tables) == 1:
-        return Read(cast(ArrowTable, tables[0]))
+    errors = tuple(absence_errors(every, selection))
     try:
-        return Read(cast(ArrowTable, pa.concat_tables(tables, promote_options="permissive")))
+        whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+        return Read(cast(ArrowTable, whole), every, errors)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         raise MixedTypes(f"the files in {str(path)!r} disagree on whether a column is numbers or text") from None
 
@@ -245,11 +354,12 @@ def _read_csv(path: Path, selection: Selection) -> Read:
     csv, pa = pyarrow("csv"), pyarrow()
     convert = csv.ConvertOptions(
         column_types={name: pa.large_string() for name in selection.spelled},
+        null_values=[*csv.ConvertOptions().null_values, *selection.missing_values],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
     table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
-    return Read(_chosen(table, selection), typed=False)
+    return _chosen(table, selection, typed=False)
 
 
 def _read_arrow(path: Path, selection: Selection) -> Read:
@@ -260,7 +370,7 @@ def _read_arrow(path: Path, selection: Selection) -> Read:
         except pa.ArrowInvalid:  # not the file format; the streaming format has the same suffixes
             file.seek(0)
             table = ipc.open_stream(file).read_all()
-    return Read(_chosen(table, selection))
+    return _chosen(table, selection)
 
 
 def _read_libsvm(path: Path, selection: Selection) -> Read:
@@ -280,7 +390,8 @@ def _read_libsvm(path: Path, selection: Selection) -> Read:
     for number in numbers:
         dense = matrix[:, number].toarray().ravel() if number < width else np.zeros(len(label))
         columns[f"f{number}"] = to_float32(dense)
-    return Read(table_of(columns), label=LIBSVM_LABEL)
+    errors = tuple(absence_errors(columns, selection))
+    return Read(table_of(columns), tuple(columns), errors, label=LIBSVM_LABEL)
 
 
 _READERS: dict[str, Callable[[Path, Selection], Read]] = {
@@ -291,7 +402,7 @@ _READERS: dict[str, Callable[[Path, Selection], Read]] = {
 }
 
 
-def _read_sql(source: object, query: str | None, selection: Selection) -> ArrowTable:
+def _read_sql(source: object, query: str | None, selection: Selection) -> Read:
     if query is None:
         source, query = None, str(source).removeprefix(SQL_PREFIX)
     elif source is not None and not isinstance(source, (str, Path)):
@@ -330,33 +441,38 @@ def _sql_hint(error: Exception) -> str:
 _REFUSALS = (ValueError, TypeError, OverflowError, NotImplementedError)
 
 
-def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
+def _read_pandas(frame: Any, selection: Selection) -> Read:
     """The selected columns of a pandas frame, without the index.
 
-    Columns of mixed Python objects are refused, unless they are declared categorical: then each value becomes text.
+    Columns of mixed Python objects are errors, unless they are declared categorical: then each value becomes text.
     """
     pa = pyarrow()
-    names = [str(name) for name in frame.columns]
+    names = tuple(str(name) for name in frame.columns)
     arrays: dict[str, Any] = {}
     check_names(names)
+    errors = list(absence_errors(names, selection))
     for name in selection.choose(names):
         # By position: the frame's own name may be a number.
         series = frame.iloc[:, names.index(name)]
+        if series.dtype == object and selection.missing_values:
+            series = series.mask(series.astype(str).isin(selection.missing_values))
         try:
             arrays[name] = pa.array(series, from_pandas=True)
         except _REFUSALS:
             # Not chained: the reason quotes the value that failed.
-            if name not in selection.categorical:
-                raise mixed(name, name in selection.roles.values()) from None
-            arrays[name] = pa.array(_print_each(series), pa.large_string())
-    return cast(ArrowTable, pa.table(arrays))
+            if name in selection.categorical:
+                arrays[name] = pa.array(_print_each(series), pa.large_string())
+            else:
+                errors.append(mixed(name, name in selection.roles.values()))
+    return Read(cast(ArrowTable, pa.table(arrays)), names, tuple(errors))
 
 
-def from_polars(frame: Any, selection: Selection) -> ArrowTable:
+def _read_polars(frame: Any, selection: Selection) -> Read:
     """The selected columns of a polars frame or lazy frame."""
     lazy = frame.lazy()
-    chosen = lazy.select(selection.choose(lazy.collect_schema().names())).collect()
-    return cast(ArrowTable, chosen.to_arrow())
+    names = tuple(lazy.collect_schema().names())
+    chosen = lazy.select(selection.choose(names)).collect()
+    return Read(cast(ArrowTable, chosen.to_arrow()), names, tuple(absence_errors(names, selection)))
 
 
 def _print_each(series: Any) -> list[str | None]:

@@ -5,7 +5,7 @@ Every error has a code, names the column and reports counts, but never shows a v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +27,7 @@ from veilboost.errors import (
     MissingLabel,
     MixedTypes,
     UnsupportedCombination,
+    VeilBoostError,
 )
 from veilboost.fields import closest
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array
@@ -78,43 +79,63 @@ def check_names(names: Sequence[str]) -> None:
 
 def check_roles(selection: Selection) -> None:
     """Refuse columns that have two roles."""
+    raise_first(role_errors(selection))
+
+
+def role_errors(selection: Selection) -> Iterator[VeilBoostError]:
+    """An error for every column that has two roles."""
     role_of: dict[str, str] = {}
     for role, name in selection.roles.items():
         if name in role_of:
-            raise UnsupportedCombination(
+            yield UnsupportedCombination(
                 f"one column is named as {role_of[name]} and as {role}", f"name another column as {role}"
             )
         role_of[name] = role
     seen: set[str] = set()
     for name in selection.features or ():
         if name in seen:
-            raise DuplicateColumns(f"feature {name!r} is named twice", "name every feature once")
-        seen.add(name)
-        if name == selection.id:
-            raise IdIsFeature(f"column {name!r} is both the id and a feature")
-        if name in role_of:
+            yield DuplicateColumns(f"feature {name!r} is named twice", "name every feature once")
+        elif name == selection.id:
+            yield IdIsFeature(f"column {name!r} is both the id and a feature")
+        elif name in role_of:
             role = role_of[name]
-            raise UnsupportedCombination(f"the {role} column is also a feature", f"take the {role} out of the features")
+            yield UnsupportedCombination(f"the {role} column is also a feature", f"take the {role} out of the features")
+        seen.add(name)
 
 
 def check_present(names: Sequence[str], selection: Selection) -> None:
     """Refuse a selection that names a missing column."""
-    _check_named(names, selection)
-    for name in sorted(selection.categorical.difference(selection.features or ())):
-        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
+    raise_first(absence_errors(names, selection))
+    raise_first(category_errors(selection))
 
 
-def _check_named(names: Sequence[str], selection: Selection) -> None:
+def absence_errors(names: Iterable[str], selection: Selection) -> Iterator[VeilBoostError]:
+    """An error for every selected column that is not among the names of a source."""
     there = set(names)
     if selection.label is not None and selection.label not in there:
-        raise MissingLabel(f"there is no label column {selection.label!r}", _did_you_mean(selection.label, there))
-    features = selection.features or ()
-    for role, name in (*selection.roles.items(), *(("feature", feature) for feature in features)):
+        yield MissingLabel(f"there is no label column {selection.label!r}", did_you_mean(selection.label, there))
+    roles = [(role, name) for role, name in selection.roles.items() if role != "label"]
+    for role, name in (*roles, *(("feature", feature) for feature in selection.features or ())):
         if name not in there:
-            raise MissingColumn(f"there is no {role} column {name!r}", _did_you_mean(name, there))
+            yield MissingColumn(f"there is no {role} column {name!r}", did_you_mean(name, there))
 
 
-def _did_you_mean(name: str, there: Iterable[str]) -> str | None:
+def category_errors(selection: Selection) -> Iterator[VeilBoostError]:
+    """An error for every column that is declared categorical and is not a feature."""
+    features = selection.features or ()
+    for name in sorted(selection.categorical.difference(features)):
+        yield MissingColumn(
+            f"column {name!r} is declared categorical but is not a feature", did_you_mean(name, features)
+        )
+
+
+def raise_first(errors: Iterable[VeilBoostError]) -> None:
+    """Raise the first of these errors, if there is one."""
+    for error in errors:
+        raise error
+
+
+def did_you_mean(name: str, there: Iterable[str]) -> str | None:
     """A column of a similar name. Other names are not listed: without a header line they are somebody's values."""
     close = closest(name, there)
     return None if close is None else f"did you mean {close!r}?"
@@ -171,7 +192,7 @@ def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tup
     """
     kept: list[Column] = []
     for column in columns:
-        fault = _fault(column)
+        fault = column_fault(column)
         if fault is None or rules.constant == "keep":
             kept.append(column)
         elif rules.constant == "error":
@@ -179,7 +200,8 @@ def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tup
     return tuple(kept)
 
 
-def _fault(column: Column) -> ConstantColumn | EmptyColumn | None:
+def column_fault(column: Column) -> ConstantColumn | EmptyColumn | None:
+    """Why no split of this column can separate rows, if so."""
     values = column.values
     missing: BoolArray = values < 0 if column.categories is not None else np.isnan(values)
     rows = len(values)
@@ -233,10 +255,13 @@ def check_label_values(label: Float64Array, objective: str, classes: tuple[str, 
     infinite = int(np.isinf(label).sum())
     if infinite:
         raise LabelOutOfRange(f"{_labels_are(infinite)} infinite", "drop these rows")
-    if objective in {"regression", "poisson"} and classes is not None:
+    if objective not in {"binary", "multiclass"} and classes is not None:
         raise LabelOutOfRange(f"the labels are text, and {objective} predicts numbers")
-    if objective == "poisson" and (label < 0).any():
-        raise LabelOutOfRange(f"{_labels_are(int((label < 0).sum()))} negative, and poisson predicts counts")
+    if objective in {"poisson", "tweedie"} and (label < 0).any():
+        predicted = "counts" if objective == "poisson" else "amounts of 0 or more"
+        raise LabelOutOfRange(f"{_labels_are(int((label < 0).sum()))} negative, and {objective} predicts {predicted}")
+    if objective == "gamma" and (label <= 0).any():
+        raise LabelOutOfRange(f"{_labels_are(int((label <= 0).sum()))} not above 0, and gamma predicts such amounts")
     other = int(((label != 0) & (label != 1)).sum()) if objective == "binary" else 0
     if other:
         raise LabelOutOfRange(f"{_labels_are(other)} neither 0 nor 1, and binary needs exactly these")
@@ -275,6 +300,7 @@ class Selection:
     weight: str | None = None
     features: tuple[str, ...] | None = None
     categorical: frozenset[str] = frozenset()
+    missing_values: tuple[str, ...] = ()  # texts and numbers that stand for missing values
 
     @property
     def roles(self) -> dict[str, str]:
@@ -291,6 +317,5 @@ class Selection:
         """The selected names among those of a source, so that only these are read."""
         if self.features is None:
             return list(names)
-        _check_named(names, self)  # here all names of the source are known
         wanted = {*self.features, *self.roles.values()}
         return [name for name in names if name in wanted]

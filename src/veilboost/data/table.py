@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilboost.data.schema import did_you_mean
 from veilboost.errors import MissingColumn, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int32Array, Int64Array
 
@@ -54,7 +55,7 @@ class PartyTable:
         by_name = {column.name: column for column in self.columns}
         missing = [name for name in names if name not in by_name]
         if missing:
-            raise MissingColumn(f"there is no column {missing[0]!r}")
+            raise MissingColumn(f"there is no column {missing[0]!r}", did_you_mean(missing[0], by_name))
         return replace(self, columns=tuple(by_name[name] for name in names))
 
     def followed_by(self, other: PartyTable) -> PartyTable:

@@ -11,7 +11,7 @@ import numpy as np
 
 from veilboost.boost.booster import LabelRows
 from veilboost.boost.columns import ColumnBlock, CutProposal
-from veilboost.config import TrainingConfig
+from veilboost.config import LEAF_QUANTILE_OBJECTIVES, TrainingConfig
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.types import BoolArray, Column, Float64Array
 
@@ -64,6 +64,7 @@ def check_job(
         "cuts proposed at every node (proposal = local)": config.proposal == "local",
         "one-side sampling (sampling = goss)": config.sampling == "goss",
         "a custom objective": custom_loss,
+        f"objective {config.objective!r}": config.objective in LEAF_QUANTILE_OBJECTIVES,
     }
     for what, asked in refused.items():
         if asked:

@@ -6,13 +6,21 @@ import hmac
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost.data.columns import feature_column, id_values, label_values, pyarrow, weight_values
+from veilboost.data.categories import category_counts, frequent_codes, renumbered
+from veilboost.data.columns import (
+    feature_column,
+    id_values,
+    label_values,
+    pyarrow,
+    weight_values,
+    without_markers,
+)
 from veilboost.data.load import feature_names
 from veilboost.data.schema import (
     SchemaRules,
@@ -85,6 +93,7 @@ def table_in_place(
     weight: str | None = None,
     features: Sequence[str] | None = None,
     categorical: Sequence[str] = (),
+    missing_values: Sequence[str] = (),
     rules: SchemaRules = SchemaRules(),  # noqa: B008 - frozen
 ) -> PartyTable:
     """Read the table in a parquet file or a folder of them, local or on any filesystem of pyarrow (`s3://...`).
@@ -92,11 +101,12 @@ def table_in_place(
     A worker reads every shard and checks it as `load_table` does; the shard stays in the engine's store. Files are
     read in the order of their names. A repeated id is found within a shard here, and between shards during alignment.
     """
-    selection = Selection(id, label, weight, None if features is None else tuple(features), frozenset(categorical))
+    named = None if features is None else tuple(features)
+    selection = Selection(id, label, weight, named, frozenset(categorical), tuple(missing_values))
     check_roles(selection)
     files = _files(str(folder))
-    check_present(files.names, selection)
     wanted = feature_names(files.names, selection)
+    check_present(files.names, replace(selection, features=wanted))
     check_size(files.total, len(wanted), label is not None)
     shards = engine.cut(files.total)
     empty = files.schema.empty_table().select(list(dict.fromkeys([*wanted, *selection.roles.values()])))
@@ -163,20 +173,23 @@ def read_part(
     pa = pyarrow()
     rows = [_rows_of(piece, empty.column_names) for piece in pieces]
     table = pa.concat_tables([empty, *rows], promote_options="permissive")
+
+    def column(name: str) -> Any:
+        return without_markers(table.column(name), selection.missing_values)
+
     columns = [
-        feature_column(name, table.column(name), categorical=name in selection.categorical, typed=True)
-        for name in features
+        feature_column(name, column(name), categorical=name in selection.categorical, typed=True) for name in features
     ]
-    ids = None if selection.id is None else id_values(selection.id, table.column(selection.id), typed=True)
+    ids = None if selection.id is None else id_values(selection.id, column(selection.id), typed=True)
     if ids is None:
         ids = np.arange(first, first + table.num_rows, dtype=np.int64)
     label = weight = classes = None
     if selection.label is not None:
-        label, classes = label_values(selection.label, table.column(selection.label), typed=True)
+        label, classes = label_values(selection.label, column(selection.label), typed=True)
         if classes is not None:
             label = label.astype(np.int32)
     if selection.weight is not None:
-        weight = weight_values(selection.weight, table.column(selection.weight))
+        weight = weight_values(selection.weight, column(selection.weight))
     summary = ShardSummary([_summarise(column) for column in columns], ids.dtype, classes)
     return (*(column.values for column in columns), ids, label, weight, summary)
 
@@ -305,6 +318,29 @@ def moved(table: PartyTable, shards: Shards, places: Sequence[Ref]) -> PartyTabl
         return shards.array(parts, (shards.rows,), values.dtype)
 
     return table.mapped(move)
+
+
+def with_frequent_categories(table: PartyTable, max_categories: int) -> PartyTable:
+    """The rows that a job trains on, with categories as training uses them: see `veilboost.data.categories`."""
+    return replace(table, columns=tuple(_with_frequent(column, max_categories) for column in table.columns))
+
+
+def _with_frequent(column: Column, max_categories: int) -> Column:
+    if column.categories is None or len(column.categories) <= max_categories:
+        return column
+    values = column.values
+    if isinstance(values, ShardedArray):
+        counts = sum(category_counts(replace(column, values=chunk)) for chunk in values.chunks())
+    else:
+        counts = category_counts(column)
+    kept = frequent_codes(np.asarray(counts), max_categories)
+    codes = renumbered(kept, len(column.categories))
+    if isinstance(values, ShardedArray):
+        parts = values.shards.each(shard_ops.recoded, values, codes)
+        recoded = values.shards.array(parts, values.shape, np.int32)
+    else:
+        recoded = codes[values]
+    return Column(column.name, recoded, tuple(column.categories[code] for code in cast("list[int]", kept.tolist())))
 
 
 def gathered(table: PartyTable) -> PartyTable:

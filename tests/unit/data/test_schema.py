@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[errors.VeilBoostError]]] = {
     "mixed ids": (pd.DataFrame({"id": [1, PERSON], "x": [1, 2]}), {"id": "id"}, E.MixedTypes),
     "mixed csv": (file("a.csv", f"x\n1\n{PERSON}\n"), {}, E.MixedTypes),
     "mixed csv label": (file("a.csv", f"x,y\n1,1\n2,{PERSON}\n"), {"label": "y"}, E.MixedTypes),
-    "dates": (arrow(x=[datetime.date(2020, 1, 1)] * 3), {"features": ["x"]}, E.MixedTypes),
+    "intervals": (arrow(x=pa.nulls(3, pa.month_day_nano_interval())), {"features": ["x"]}, E.MixedTypes),
     "lists": (arrow(x=[[PERSON], [], []]), {"features": ["x"]}, E.MixedTypes),
     "bytes": (arrow(x=[PERSON.encode()] * 3), {"features": ["x"]}, E.MixedTypes),
     "label of dates": (arrow(y=[datetime.date(2020, 1, 1)] * 3), {"label": "y"}, E.MixedTypes),
