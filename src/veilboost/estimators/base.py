@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from veilboost.config import DEFAULTS, OptionValue, TrainingConfig
-from veilboost.durable import replace_file
-from veilboost.errors import DamagedModel, InvalidParameter, ModelVersion, UnreadableModel, UnsupportedCombination
+from veilboost.boost.booster import Watcher
+from veilboost.config import TrainingConfig
+from veilboost.engine.tables import with_frequent_categories
+from veilboost.errors import UnreadableModel, UnsupportedCombination
+from veilboost.estimators.description import Description, read_description, write_description
+from veilboost.estimators.evaluation_sets import (
+    Curves,
+    EvalSet,
+    Metrics,
+    RoundPrinter,
+    eval_sets,
+    set_name,
+)
+from veilboost.estimators.foreign_names import refuse_arguments
 from veilboost.estimators.inputs import (
     Tables,
+    check_count,
+    evaluation_rows,
     frame_of_matrix,
     is_frame,
     names_of,
+    thread_count,
     with_categories_of,
     with_seen_categories,
 )
-from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, validate_fit, validate_predict
+from veilboost.estimators.parameters import BoostingParameters
+from veilboost.estimators.sklearn_base import check_is_fitted, validate_fit, validate_predict
 from veilboost.model.explain import importance
 from veilboost.model.explanation import Explanation
 from veilboost.model.export import export_xgboost
@@ -32,62 +46,6 @@ from veilboost.model.store import load_shares, save_model
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
-
-FILE = "estimator.json"
-_FORMAT, _VERSION = "veilboost-estimator", 1
-
-
-@dataclass(frozen=True)
-class Description:
-    """Facts about an estimator that the model shares do not hold, stored in a small file beside them.
-
-    Attributes
-    ----------
-    id : str or None
-        The record-id column that rows were aligned by.
-    columns : tuple of str or None
-        The columns of the single input matrix; None if each party had its own table.
-    named : bool
-        Whether the caller named these columns.
-    classes : tuple or None
-        The classes of a classifier, in their original type.
-    """
-
-    id: str | None = None
-    columns: tuple[str, ...] | None = None
-    named: bool = False
-    classes: tuple[str | int | float, ...] | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class BoostingParameters(BaseEstimator):
-    """The parameters of all estimators. scikit-learn reads them from the signature that the dataclass generates."""
-
-    protocol: str = "plain"
-    categorical: Sequence[Any] = ()
-    objective: str | Callable[..., Any] = DEFAULTS.objective
-    n_estimators: int = DEFAULTS.n_estimators
-    max_depth: int = DEFAULTS.max_depth
-    learning_rate: float = DEFAULTS.learning_rate
-    max_bin: int = DEFAULTS.max_bin
-    binning: str = DEFAULTS.binning
-    categories: str = DEFAULTS.categories
-    reg_lambda: float = DEFAULTS.reg_lambda
-    reg_alpha: float = DEFAULTS.reg_alpha
-    gamma: float = DEFAULTS.gamma
-    min_child_weight: float = DEFAULTS.min_child_weight
-    min_node_rows: int = DEFAULTS.min_node_rows
-    max_delta_step: float = DEFAULTS.max_delta_step
-    colsample_bytree: float = DEFAULTS.colsample_bytree
-    scale_pos_weight: float = DEFAULTS.scale_pos_weight
-    base_score: float | None = DEFAULTS.base_score
-    order: str = DEFAULTS.order
-    eval_metric: str = DEFAULTS.eval_metric
-    early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds
-    gradient_bits: int = DEFAULTS.gradient_bits
-    random_state: int = DEFAULTS.random_state
-    options: Mapping[str, OptionValue] | None = None
-    n_jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,7 +69,7 @@ class Federated(BoostingParameters):
 
     other: ClassVar[str]  # the estimator for labels of the other kind
     shares_: dict[PartyName, ModelShare]
-    evals_result_: dict[str, list[float]]
+    evals_result_: Curves
     simulation_: Simulation
 
     # --- labels -----------------------------------------------------------------------------------------
@@ -119,6 +77,14 @@ class Federated(BoostingParameters):
     @abstractmethod
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         """Validate training labels and return their classes; None for regression."""
+
+    @abstractmethod
+    def _class_weights(self, y: AnyArray) -> Float64Array | None:
+        """The weight of each row by its class; None without class weights."""
+
+    @abstractmethod
+    def _predicted(self, margin: Float64Array) -> Float64Array:
+        """Predictions of margins (K, rows), as metrics use them: probabilities, or values of a regression."""
 
     @abstractmethod
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
@@ -150,7 +116,11 @@ class Federated(BoostingParameters):
 
     @abstractmethod
     def _train(
-        self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
+        self,
+        tables: Tables,
+        held_out: Mapping[PartyName, BoolArray] | None,
+        classes: AnyArray | None,
+        watcher: Watcher,
     ) -> Simulation:
         """Train on tables with labels; `held_out` marks the validation rows."""
 
@@ -169,7 +139,16 @@ class Federated(BoostingParameters):
 
     # --- public methods ---------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        eval_set: EvalSet | list[EvalSet] | None = None,
+        *,
+        verbose: bool | int = False,
+        **others: Any,
+    ) -> Self:
         """Train a federation of simulated parties in this process.
 
         Parameters
@@ -187,9 +166,14 @@ class Federated(BoostingParameters):
             in every table (horizontal). Horizontal estimators also take a mapping with the keys of X.
         sample_weight : array-like of shape (n_samples,) or mapping of party name to array-like, default=None
             Sample weights, in the same form as array labels. Rows of weight 0 are dropped.
-        eval_set : tuple (X, y), default=None
-            Validation samples, in the same form as X and y. They give the learning curve `evals_result_` and are
-            required for early stopping.
+        eval_set : tuple (X, y) or list of such tuples, default=None
+            Validation samples, in the same form as X and y. They give the learning curves of `evals_result` and are
+            required for early stopping, which uses the last set and the last metric.
+        verbose : bool or int, default=False
+            Whether to print the metric of the last evaluation set, every `verbose` rounds. On a terminal the time that
+            is left is shown too.
+        **others
+            Arguments of XGBoost's `fit` that do not exist here; each raises an error that says what to use.
 
         Returns
         -------
@@ -201,25 +185,47 @@ class Federated(BoostingParameters):
         VeilBoostError
             If the input or a parameter is invalid. Such errors are also `ValueError`.
         """
-        self._check_call(eval_set)
+        refuse_arguments(others)
+        sets = self._check_call(eval_set)
         data = self._read(X, y, sample_weight)
         classes = self._find_classes(np.concatenate(list(data.targets.values())))
-        tables = {name: with_seen_categories(table) for name, table in data.tables.items()}
+        tables = {
+            name: with_frequent_categories(with_seen_categories(table), self.max_categories)
+            for name, table in data.tables.items()
+        }
         for name, target in data.targets.items():
             values = self._encode_labels(target, classes)
             tables[name] = replace(tables[name], label=values, label_classes=class_names(classes))
-        held_out = None
-        if eval_set is not None:
-            tables, held_out = self._with_validation(replace(data, tables=tables), classes, eval_set)
-        simulation = self._train(tables, held_out, classes)
+        tables = self._with_class_weights(tables, data.targets)
+        trained, held_out = replace(data, tables=tables), None
+        validation = [self._validation(trained, classes, each) for each in sets]
+        if validation:
+            tables, held_out = _followed(tables, validation[-1])
+        printer = RoundPrinter(verbose, self.n_estimators, set_name(max(len(sets) - 1, 0)))
+        try:
+            simulation = self._train(tables, held_out, classes, printer)
+        finally:
+            printer.close()
         driver_share = simulation.outcome.share
         # The server of a horizontal job has no table; its share is the full model.
         has_table = simulation.driver in simulation.shares
         self._adopt(simulation.shares if has_table else {driver_share.party: driver_share}, data.names, classes)
         self.simulation_ = simulation
-        curve = [result.validation for result in simulation.history if result.validation is not None]
-        self.evals_result_ = {simulation.metric: curve} if curve else {}
+        self.evals_result_ = self._curves(simulation, validation)
         return self
+
+    def evals_result(self) -> Curves:
+        """The learning curves on the evaluation sets, as XGBoost names them.
+
+        Returns
+        -------
+        dict of str to dict of str to list of float
+            For each evaluation set ('validation_0', ...) and each metric the value after each round. The last metric
+            on the last set is measured during training, also after the best round; the others are measured with the
+            final model, up to its last round.
+        """
+        check_is_fitted(self)
+        return self.evals_result_
 
     def explain(self, X: Any) -> Explanation:
         """Explain predictions: how much each feature moved the margin of each row (exact TreeSHAP).
@@ -250,7 +256,9 @@ class Federated(BoostingParameters):
         True
         """
         joined = self.joined_
-        found = joined.explain({name: table.columns for name, table in self._new_tables(X).items()}, self.n_jobs)
+        found = joined.explain(
+            {name: table.columns for name, table in self._new_tables(X).items()}, thread_count(self.n_jobs)
+        )
         if self._names is None:
             return found
         place = {info.name: at for at, info in enumerate(joined.columns)}
@@ -273,6 +281,7 @@ class Federated(BoostingParameters):
             None if self._names is None else tuple(self._names),
             hasattr(self, "feature_names_in_"),
             None if classes is None else tuple(classes.tolist()),
+            tuple(map(str, self.missing_values)) or None,
         )
         write_description(description, Path(folder), model_sha256)
 
@@ -312,6 +321,7 @@ class Federated(BoostingParameters):
             "objective": skeleton.objective,
             "protocol": skeleton.protocol,
             "categorical": [info.name for info in model.columns if info.categories is not None],
+            "missing_values": description.missing_values or (),
             **cls._stored_parameters(model, description),
         }
         estimator = cls(**settings)
@@ -334,6 +344,11 @@ class Federated(BoostingParameters):
         """
         export_xgboost(self.joined_, path)
 
+    def _staged_margins(self, X: Any) -> Iterator[Float64Array]:
+        """Margins (K, rows) of new rows after each boosting round."""
+        columns = {name: table.columns for name, table in self._new_tables(X).items()}
+        return self.joined_.staged_margins(columns)
+
     # --- fitted attributes ------------------------------------------------------------------------------
 
     @property
@@ -346,6 +361,19 @@ class Federated(BoostingParameters):
     def model_sha256_(self) -> str:
         """SHA-256 hash of the joined model; it does not depend on which party holds which column."""
         return self.joined_.sha256()
+
+    @property
+    def best_iteration(self) -> int:
+        """XGBoost's name of `best_iteration_`."""
+        return self.best_iteration_
+
+    @property
+    def best_score(self) -> float:
+        """The last metric on the last evaluation set, after the best round."""
+        curves = list(self.evals_result().values())
+        if not curves:
+            raise AttributeError("best_score exists only after a fit with eval_set")
+        return list(curves[-1].values())[-1][self.best_iteration_]
 
     @property
     def best_iteration_(self) -> int:
@@ -385,30 +413,58 @@ class Federated(BoostingParameters):
 
     # --- reading input ----------------------------------------------------------------------------------
 
-    def _check_call(self, eval_set: object) -> None:
-        """Check what `TrainingConfig` does not."""
-        check_count("n_jobs", self.n_jobs)
-        if eval_set is None:
-            if self.early_stopping_rounds is not None:
-                raise UnsupportedCombination("early_stopping_rounds needs validation rows", "give fit an eval_set")
-        elif not isinstance(eval_set, tuple | list) or len(cast("Sequence[object]", eval_set)) != 2:
-            raise InvalidParameter("eval_set is not a pair", "give (X, y)")
+    def _check_call(self, eval_set: object) -> list[EvalSet]:
+        """Check what `TrainingConfig` does not, and return the evaluation sets."""
+        thread_count(self.n_jobs)
+        check_count("max_categories", self.max_categories)
+        sets = eval_sets(eval_set)
+        if not sets and self.early_stopping_rounds is not None:
+            raise UnsupportedCombination("early_stopping_rounds needs validation rows", "give fit an eval_set")
+        return sets
 
-    def _with_validation(
-        self, trained: PartitionedData, classes: AnyArray | None, eval_set: tuple[Any, Any]
-    ) -> tuple[Tables, dict[PartyName, BoolArray]]:
-        """Append each party's validation rows to its table; also return a mask of these rows."""
+    def _with_class_weights(self, tables: Tables, targets: Mapping[PartyName, AnyArray]) -> Tables:
+        """The tables with sample weights multiplied by those of their classes."""
+        found = self._class_weights(np.concatenate(list(targets.values())))
+        if found is None:
+            return tables
+        parts = np.split(found, np.cumsum([len(target) for target in targets.values()])[:-1])
+        weighted = dict(tables)
+        for name, part in zip(targets, parts, strict=True):
+            own = tables[name].weight
+            weighted[name] = replace(tables[name], weight=part if own is None else own * part)
+        return weighted
+
+    def _validation(self, trained: PartitionedData, classes: AnyArray | None, eval_set: EvalSet) -> Tables:
+        """Each party's validation rows with their labels, in the categories of the training rows."""
         new = self._read_new(*eval_set, trained)
-        both = dict(trained.tables)
+        tables: Tables = {}
         for name, table in new.tables.items():
             known = name in new.targets
             rows = replace(table, label=self._encode_labels(new.targets[name], classes)) if known else table
-            both[name] = both[name].followed_by(with_categories_of(rows, both[name]))
-        return both, {name: np.arange(table.rows) >= trained.tables[name].rows for name, table in both.items()}
+            tables[name] = with_categories_of(rows, trained.tables[name])
+        return tables
+
+    def _curves(self, simulation: Simulation, validation: Sequence[Tables]) -> Curves:
+        """Every metric on every evaluation set."""
+        metrics, curves = Metrics.of(self.eval_metric), Curves()
+        objective = "custom" if callable(self.objective) else self._joined.skeleton.objective
+        for number, tables in enumerate(validation):
+            during = metrics.by_training and number == len(validation) - 1
+            others = Metrics(metrics.every[:-1]) if during else metrics
+            found = curves[set_name(number)] = dict[str, list[float]]()
+            if others.every:
+                rows, y = evaluation_rows(tables, self.shares_)
+                stages = [self._predicted(margin) for margin in self._joined.staged_margins(rows)]
+                found |= others.measure(stages, y, objective, simulation.metric)
+            if during:
+                curve = [each.validation for each in simulation.history if each.validation is not None]
+                found |= {simulation.metric: curve}
+        return curves
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
         values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
-        return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes)})
+        metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)
+        return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes), "eval_metric": metric})
 
     def _open_matrix(self, X: Any, y: Any) -> tuple[Any, list[str], AnyArray]:
         """Validate one matrix with scikit-learn; return it as a frame, its column names and its labels."""
@@ -425,56 +481,13 @@ class Federated(BoostingParameters):
         return checked if as_frame else frame_of_matrix(checked, names)
 
 
+def _followed(tables: Tables, validation: Tables) -> tuple[Tables, dict[PartyName, BoolArray]]:
+    """Each party's table followed by its validation rows, and a mask of these rows."""
+    both = {
+        name: table.followed_by(validation[name]) if name in validation else table for name, table in tables.items()
+    }
+    return both, {name: np.arange(table.rows) >= tables[name].rows for name, table in both.items()}
+
+
 def class_names(classes: AnyArray | None) -> tuple[str, ...] | None:
     return None if classes is None else tuple(str(name) for name in classes)
-
-
-def check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or cast(int, value) < 1:
-        raise InvalidParameter(f"{name}={value!r} is not a whole number of 1 or more", f"set {name} to such a number")
-
-
-def write_description(description: Description, folder: Path, model_sha256: str) -> None:
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "model_sha256": model_sha256,
-        **asdict(description),
-    }
-    # Readable by its owner only, like the shares: it names columns.
-    replace_file(folder / FILE, json.dumps(content, indent=1).encode())
-
-
-def read_description(folder: Path, model_sha256: str) -> Description:
-    """Read the file that `write_description` wrote; the default `Description` if there is none."""
-    path = folder / FILE
-    if not path.exists():
-        return Description()
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableModel(f"{path} is not JSON") from error
-    values = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    if values.get("format") != _FORMAT or not isinstance(values.get("version"), int):
-        raise UnreadableModel(f"{path} is not the description of an estimator")
-    if values["version"] > _VERSION:
-        raise ModelVersion(f"{path} has format {values['version']}, and this release reads {_VERSION}")
-    if values.get("model_sha256") != model_sha256:
-        raise DamagedModel(f"{path} describes another model than the shares beside it", "save the estimator again")
-    id, named = values.get("id"), values.get("named")
-    if not isinstance(id, str | None) or not isinstance(named, bool):
-        raise UnreadableModel(f"{path} has a wrong type for id or named")
-    return Description(
-        id, _items(values, "columns", (str,), path), named, _items(values, "classes", (str, int, float), path)
-    )
-
-
-def _items(values: dict[str, Any], key: str, kinds: tuple[type, ...], path: Path) -> tuple[Any, ...] | None:
-    """A list of distinct values of one type, or None."""
-    items = values.get(key)
-    if items is None:
-        return None
-    found = cast("list[object]", items) if isinstance(items, list) else [None]
-    if len({type(item) for item in found}) != 1 or not isinstance(found[0], kinds) or len(set(found)) < len(found):
-        raise UnreadableModel(f"{path} has {key} that are not a list of distinct values of one type")
-    return tuple(found)

@@ -22,8 +22,12 @@ _ATTRIBUTES = """    shares_ : dict of party name to ModelShare
         The last boosting round that the model keeps, counted from 0.
     feature_importances_ : ndarray of shape (n_features_in_,)
         Each column's share of the total gain.
-    evals_result_ : dict of metric name to list of float
-        The learning curve on `eval_set`; empty without one.
+    best_iteration : int
+        XGBoost's name of `best_iteration_`.
+    best_score : float
+        The last metric on the last evaluation set, after the best round.
+    evals_result_ : dict of set name to dict of metric name to list of float
+        The learning curves that `evals_result` returns; empty without `eval_set`.
     simulation_ : Simulation
         The training run: messages, bytes, rounds and the transcript of each party. A loaded estimator has none.
     n_features_in_ : int
@@ -52,7 +56,7 @@ def completed(text: str | None, parameters: type, attributes: str = "") -> str:
     boosting = [
         _entry(item)
         for item in dataclasses.fields(TrainingConfig)
-        if item.name in names and f"{item.name} : " not in own
+        if item.name in names and f"\n{item.name} : " not in own
     ]
     fitted = inspect.cleandoc(attributes + _ATTRIBUTES)
     return "\n".join((about + own, *boosting, "", "Attributes", "----------", fitted, "", mark + rest))

@@ -8,24 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from veilboost.boost.booster import Watcher
+from veilboost.data.report import TableReport
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
-from veilboost.estimators.base import BoostingParameters, Federated, PartitionedData, check_count
+from veilboost.estimators.base import Federated, PartitionedData
 from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Tables,
     Wanted,
+    check_count,
     check_weights,
     find_columns,
     frame_of,
     is_by_party,
     is_frame,
     labels_of,
-    load_frame,
     named_labels,
     names_of,
+    read_frame,
+    thread_count,
 )
 from veilboost.estimators.kinds import CLASSES, Classifier, Regressor
+from veilboost.estimators.parameters import BoostingParameters
 from veilboost.estimators.sklearn_base import check_is_fitted
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
@@ -46,13 +51,24 @@ class HorizontalParameters(BoostingParameters):
         Ignored if X is a mapping of participant name to table.
     categorical : sequence, default=()
         Numeric columns to treat as categorical, by name or by position. Text columns are always categorical.
+    missing_values : sequence of str or number, default=()
+        Values that stand for missing ones, such as 'unknown' or -999, in all columns.
+    max_categories : int, default=64
+        Maximum number of categories of a column. Of a column with more, training uses the most frequent that have at
+        least 100 rows, and treats the others as missing.
     objective : str, default='auto'
-        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers, 'auto', 'regression' or 'poisson' for
-        regressors. A callable is not supported.
+        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers; 'auto', 'regression', 'pseudo_huber',
+        'poisson', 'gamma' or 'tweedie' for regressors. XGBoost's names are accepted too. A callable is not supported.
+    class_weight : mapping of class to float, 'balanced' or None, default=None
+        Weights of the classes of a classifier, multiplied with the sample weights. 'balanced' gives every class the
+        same total weight.
+    eval_metric : str, callable or sequence of them, default='auto'
+        The metrics on the evaluation sets, by name or as functions `(y_true, y_pred) -> float`. Early stopping uses the
+        last one, which must be a name then.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"epsilon": 4}`.
     n_jobs : int, default=1
-        Number of threads of the server and of each participant.
+        Number of threads of the server and of each participant. -1 means one per core.
     """
 
     protocol: str = "secagg"
@@ -70,9 +86,11 @@ class Horizontal(Federated, HorizontalParameters):
                 raise InvalidParameter("y is a column name, and X is a single matrix", "give the labels as an array")
             check_count("participants", self.participants)
             frame, names, target = self._open_matrix(X, y)
-            table, target = _apply_weights(self._load(frame), target, sample_weight)
+            report = self._report(frame, max_categories=self.max_categories)
+            report.warn()
+            table, target = _apply_weights(report.usable, target, sample_weight)
             return PartitionedData(*self._partition(table, target, self.participants), names)
-        tables, targets = self._tables_of(X, y)
+        tables, targets = self._tables_of(X, y, self.max_categories)
         if sample_weight is not None and not is_by_party(sample_weight):
             raise RowsDiffer("sample_weight has no array for each participant", "give a mapping with the keys of X")
         for name, table in tables.items():
@@ -87,7 +105,7 @@ class Horizontal(Federated, HorizontalParameters):
         if is_by_party(X):
             tables, targets = self._tables_of(X, y)
         else:
-            table, target = self._load(self._open_new_matrix(X, trained.names or ())), labels_of(y)
+            table, target = self._report(self._open_new_matrix(X, trained.names or ())).usable, labels_of(y)
             if len(target) != table.rows:
                 raise RowsDiffer(f"there are {table.rows} validation rows but {len(target)} labels")
             tables, targets = self._partition(table, target, 1)
@@ -98,7 +116,9 @@ class Horizontal(Federated, HorizontalParameters):
     def _partition(self, table: PartyTable, target: AnyArray, least: int) -> TablesAndLabels:
         count = self.participants
         if table.rows < least:
-            raise RowsDiffer(f"{table.rows} rows are too few for {count} participants", "use fewer participants")
+            raise RowsDiffer(
+                f"there are {count} participants and n_samples={table.rows}", "use at most one participant per row"
+            )
         blocks = np.array_split(np.random.default_rng((self.random_state, 2)).permutation(table.rows), count)
         named = {f"participant{at}": rows for at, rows in enumerate(blocks)}
         return (
@@ -106,7 +126,7 @@ class Horizontal(Federated, HorizontalParameters):
             {name: target[rows] for name, rows in named.items()},
         )
 
-    def _tables_of(self, X: Mapping[PartyName, Any], y: Any) -> TablesAndLabels:
+    def _tables_of(self, X: Mapping[PartyName, Any], y: Any, max_categories: int | None = None) -> TablesAndLabels:
         """Tables and labels of participants that each have a table."""
         if y is None or (not isinstance(y, str) and not is_by_party(y)):
             raise MissingLabel(
@@ -115,11 +135,12 @@ class Horizontal(Federated, HorizontalParameters):
         tables: Tables = {}
         labels: dict[PartyName, AnyArray] = {}
         for name, given in X.items():
+            report = self._report(frame_of(given, name, "x"), y if isinstance(y, str) else None, max_categories)
+            tables[name] = report.usable
+            report.warn(name)
             if isinstance(y, str):
-                tables[name] = self._load(frame_of(given, name, "x"), label=y)
                 labels[name] = named_labels(tables[name])
                 continue
-            tables[name] = self._load(frame_of(given, name, "x"))
             if name not in y:
                 raise MissingLabel(f"there are no labels of {name}", "give y with the keys of X")
             labels[name] = labels_of(y[name])
@@ -127,23 +148,30 @@ class Horizontal(Federated, HorizontalParameters):
                 raise RowsDiffer(f"{name} has {tables[name].rows} rows but {len(labels[name])} labels")
         return tables, labels
 
-    def _load(self, frame: Any, label: str | None = None) -> PartyTable:
+    def _report(self, frame: Any, label: str | None = None, max_categories: int | None = None) -> TableReport:
         features = [name for name in names_of(frame) if name != label]
-        return load_frame(frame, Wanted(tuple(features), tuple(find_columns(self.categorical, features))), None, label)
+        wanted = Wanted(tuple(features), tuple(find_columns(self.categorical, features)))
+        return read_frame(frame, wanted, None, label, self.missing_values, max_categories)
 
     def _train(
-        self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
+        self,
+        tables: Tables,
+        held_out: Mapping[PartyName, BoolArray] | None,
+        classes: AnyArray | None,
+        watcher: Watcher,
     ) -> Simulation:
         coded = {name: replace(table, label_classes=None) for name, table in tables.items()}
         config = self._config(classes)
-        return simulate_training(coded, SERVER, self.protocol, config, threads=self.n_jobs, held_out=held_out)
+        return simulate_training(
+            coded, SERVER, self.protocol, config, threads=thread_count(self.n_jobs), held_out=held_out, watcher=watcher
+        )
 
     def _new_tables(self, X: Any) -> Tables:
         check_is_fitted(self)
         columns = self.joined_.columns
         frame = self._open_new_matrix(X, [info.name for info in columns])
         (holder,) = self.shares_
-        return {holder: load_frame(frame, Wanted.like(columns), None, None)}
+        return {holder: read_frame(frame, Wanted.like(columns), None, None, self.missing_values).usable}
 
     def _margins(self, X: Any) -> Float64Array:
         (table,) = self._new_tables(X).values()

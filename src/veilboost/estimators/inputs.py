@@ -5,6 +5,8 @@ A party's rows are a frame (pandas, polars or pyarrow) or a matrix; the columns 
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, cast
@@ -12,9 +14,11 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 
 from veilboost.align.clear import align_by_id
+from veilboost.data.categories import with_categories
 from veilboost.data.columns import ArrowTable, id_values, pyarrow, table_of
-from veilboost.data.load import load_table, read_source
-from veilboost.data.schema import SchemaRules, Selection, check_weight, mixed
+from veilboost.data.load import check_table, load_table, read_source
+from veilboost.data.report import TableReport
+from veilboost.data.schema import SchemaRules, Selection, check_weight, did_you_mean, mixed
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
 from veilboost.model.share import ColumnInfo
@@ -37,6 +41,19 @@ def is_frame(X: Any) -> bool:
 def names_of(frame: Any) -> list[str]:
     """A frame's column names. `columns` of a pyarrow table holds values, so `column_names` comes first."""
     return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+
+
+def thread_count(n_jobs: object) -> int:
+    """The number of threads; -1 means one per core, as in scikit-learn."""
+    if n_jobs == -1:
+        return os.cpu_count() or 1
+    check_count("n_jobs", n_jobs)
+    return cast(int, n_jobs)
+
+
+def check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or cast(int, value) < 1:
+        raise InvalidParameter(f"{name}={value!r} is not a whole number of 1 or more", f"set {name} to such a number")
 
 
 # --- frames -----------------------------------------------------------------------------------------------
@@ -100,7 +117,7 @@ def _find(column: Any, names: Sequence[str]) -> str:
     if isinstance(column, str):
         if column in names:
             return column
-        raise MissingColumn(f"there is no column {column!r}")
+        raise MissingColumn(f"there is no column {column!r}", did_you_mean(column, names))
     if isinstance(column, int | np.integer):
         at = int(cast(int, column))
         if 0 <= at < len(names):
@@ -136,13 +153,32 @@ def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> d
     return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
 
 
-def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
+def read_frame(
+    frame: Any,
+    wanted: Wanted,
+    id: str | None,
+    label: str | None,
+    missing_values: Sequence[Any],
+    max_categories: int | None = None,
+) -> TableReport:
+    """A party's table, with notes on its columns if `max_categories` is given."""
     if wanted.features == () and label is None:  # an active party may hold only labels
         if id is None:
-            return PartyTable(np.arange(len(frame), dtype=np.int64), ())
-        source = read_source(frame, Selection(id=id, features=()))
-        return PartyTable(id_values(id, source.table.column(id), typed=True), ())
-    return load_table(frame, id=id, label=label, features=wanted.features, categorical=wanted.categorical, rules=KEEP)
+            table = PartyTable(np.arange(len(frame), dtype=np.int64), ())
+        else:
+            source = read_source(frame, Selection(id=id, features=()))
+            table = PartyTable(id_values(id, source.table.column(id), typed=True), ())
+        return TableReport(table.rows, table=table)
+    return check_table(
+        frame,
+        id=id,
+        label=label,
+        features=wanted.features,
+        categorical=wanted.categorical,
+        missing_values=missing_values,
+        rules=KEEP,
+        max_categories=max_categories,
+    )
 
 
 # --- labels and weights -----------------------------------------------------------------------------------
@@ -223,6 +259,17 @@ def _same_rows(tables: Mapping[PartyName, PartyTable], active: PartyName) -> Tab
     return dict(tables)
 
 
+def evaluation_rows(
+    tables: Tables, holders: Iterable[PartyName]
+) -> tuple[dict[PartyName, tuple[Column, ...]], Float64Array]:
+    """The columns of evaluation rows for the holder of each model share, and the labels."""
+    labels = np.concatenate([table.label for table in tables.values() if table.label is not None])
+    if set(holders) <= set(tables):
+        return {name: tables[name].columns for name in holders}, labels
+    (server,) = holders  # a horizontal model: the rows of all participants, one after the other
+    return {server: functools.reduce(PartyTable.followed_by, tables.values()).columns}, labels
+
+
 def with_seen_categories(table: PartyTable) -> PartyTable:
     """Drop categories without rows: records that were removed must leave no trace in a model."""
     return replace(table, columns=tuple(_seen(column) for column in table.columns))
@@ -238,12 +285,8 @@ def _seen(column: Column) -> Column:
     if column.categories is None:
         return column
     used: list[int] = np.unique(column.values[column.values >= 0]).tolist()
-    return _recoded(column, [column.categories[code] for code in used])
+    return with_categories(column, [column.categories[code] for code in used])
 
 
 def _recoded(column: Column, categories: Sequence[str] | None) -> Column:
-    if column.categories is None or categories is None:
-        return column
-    code = {category: at for at, category in enumerate(categories)}
-    table = np.array([code.get(category, -1) for category in column.categories] + [-1], dtype=np.int32)
-    return Column(column.name, table[column.values], tuple(categories))  # the last entry maps the missing code -1
+    return column if column.categories is None or categories is None else with_categories(column, categories)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from veilboost.boost.objective import make_objective
-from veilboost.config import OBJECTIVE_ALIASES
+from veilboost.config import OBJECTIVE_ALIASES, OBJECTIVES
 from veilboost.errors import InvalidParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.base import Federated
-from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
+from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels, weights_by_class
 from veilboost.model.share import Skeleton
 from veilboost.types import AnyArray, Float64Array
 
@@ -38,11 +38,39 @@ class Classifier(ClassifierMixin, Federated):
         ndarray of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        margin = self._margins(X)
-        if self._joined.skeleton.objective == "multiclass":
-            return make_objective("multiclass", classes=len(margin)).predict(margin)
-        positive = make_objective("binary").predict(margin)
-        return np.column_stack((1.0 - positive, positive))
+        return _by_class(self._predicted(self._margins(X)))
+
+    def staged_predict_proba(self, X: Any) -> Iterator[Float64Array]:
+        """Predict class probabilities after each boosting round.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, as in `predict_proba`.
+
+        Yields
+        ------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
+        for margin in self._staged_margins(X):
+            yield _by_class(self._predicted(margin))
+
+    def staged_predict(self, X: Any) -> Iterator[AnyArray]:
+        """Predict the most probable class of each row after each boosting round.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, as in `predict_proba`.
+
+        Yields
+        ------
+        ndarray of shape (n_samples,)
+            Predicted classes.
+        """
+        for probabilities in self.staged_predict_proba(X):
+            yield self.classes_[probabilities.argmax(axis=1)]
 
     def predict(self, X: Any) -> AnyArray:
         """Predict the most probable class of each row.
@@ -59,6 +87,14 @@ class Classifier(ClassifierMixin, Federated):
         """
         most_probable = self.predict_proba(X).argmax(axis=1)
         return self.classes_[most_probable]
+
+    def _predicted(self, margin: Float64Array) -> Float64Array:
+        if self._joined.skeleton.objective == "multiclass":
+            return make_objective("multiclass", classes=len(margin)).predict(margin)
+        return make_objective("binary").predict(margin)
+
+    def _class_weights(self, y: AnyArray) -> Float64Array | None:
+        return None if self.class_weight is None else weights_by_class(self.class_weight, y)
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         kind = kind_of_labels(y)
@@ -120,6 +156,11 @@ class Classifier(ClassifierMixin, Federated):
         return stored
 
 
+def _by_class(probability: Float64Array) -> Float64Array:
+    """Probabilities (rows, classes), from those of the second class if there are two."""
+    return probability if probability.ndim == 2 else np.column_stack((1.0 - probability, probability))
+
+
 def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
     """The declared classes in the dtype of the labels; each is given by its value or by its text."""
     known = {str(value): value for value in np.unique(y).tolist()}
@@ -146,10 +187,31 @@ class Regressor(RegressorMixin, Federated):
         ndarray of shape (n_samples,)
             Predicted values; with a callable `objective`, margins.
         """
-        margin = self._margins(X)
-        return make_objective("poisson" if self._joined.skeleton.objective == "poisson" else "regression").predict(
-            margin
-        )
+        return self._predicted(self._margins(X))
+
+    def staged_predict(self, X: Any) -> Iterator[Float64Array]:
+        """Predict the value of each row after each boosting round.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, as in `predict`.
+
+        Yields
+        ------
+        ndarray of shape (n_samples,)
+            Predicted values; with a callable `objective`, margins.
+        """
+        for margin in self._staged_margins(X):
+            yield self._predicted(margin)
+
+    def _predicted(self, margin: Float64Array) -> Float64Array:
+        return self._joined.skeleton.loss.predict(margin)
+
+    def _class_weights(self, y: AnyArray) -> Float64Array | None:
+        if self.class_weight is not None:
+            raise InvalidParameter("a regressor takes no class_weight", f"use {self.other}, or leave class_weight out")
+        return None
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:
@@ -165,10 +227,10 @@ class Regressor(RegressorMixin, Federated):
         if callable(self.objective) or self.objective == "auto":
             return "regression"
         objective = OBJECTIVE_ALIASES.get(self.objective, self.objective)
-        if objective not in ("regression", "poisson"):
+        if objective in ("binary", "multiclass") or objective not in OBJECTIVES:
             raise InvalidParameter(
                 f"objective={self.objective!r} is not for a regressor",
-                f"set objective to 'auto', 'regression' or 'poisson', or use {self.other}",
+                f"set objective to one of auto, {', '.join(OBJECTIVES[3:])}, or use {self.other}",
             )
         return objective
 

@@ -8,11 +8,13 @@ from typing import Any, Self, cast
 import numpy as np
 from sklearn.base import BaseEstimator as _SkBase
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted as _check_is_fitted
 from sklearn.utils.validation import check_X_y, validate_data
 
 from veilboost.errors import InvalidParameter
+from veilboost.estimators.foreign_names import ATTRIBUTES, refuse_parameters
 from veilboost.fields import RENAMED
 from veilboost.types import AnyArray
 
@@ -24,22 +26,28 @@ __all__ = [
     "kind_of_labels",
     "validate_fit",
     "validate_predict",
+    "weights_by_class",
 ]
 
 
 class BaseEstimator(_SkBase):
-    """scikit-learn's base, with missing values declared. A former parameter name raises an error with the new name."""
+    """scikit-learn's base, with missing values declared.
+
+    A former name, or a name of another library, raises an error that says what to use.
+    """
 
     n_features_in_: int
     feature_names_in_: AnyArray
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         cls._refuse_renamed(parameters)
+        refuse_parameters(parameters, cls._get_param_names())
         return super().__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this estimator, as scikit-learn's `set_params` does."""
         self._refuse_renamed(params)
+        refuse_parameters(params, self._get_param_names())
         return super().set_params(**params)
 
     @classmethod
@@ -58,6 +66,9 @@ class BaseEstimator(_SkBase):
         if new is not None and (new in type(self)._get_param_names() or name.endswith("_")):
             renamed = InvalidParameter(f"the attribute {name!r} was renamed to {new!r}", f"use {new}")
             raise AttributeError(str(renamed), name=name, obj=self)
+        if name in ATTRIBUTES:
+            foreign = InvalidParameter(f"there is no attribute {name!r}", ATTRIBUTES[name])
+            raise AttributeError(str(foreign), name=name, obj=self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __sklearn_tags__(self) -> Any:
@@ -95,3 +106,11 @@ def validate_predict(estimator: Any, X: Any, *, frame: bool) -> Any:
 def kind_of_labels(y: AnyArray) -> str:
     """The label type by scikit-learn's rules: binary, multiclass, continuous, ..."""
     return type_of_target(y, input_name="y")
+
+
+def weights_by_class(class_weight: Any, y: AnyArray) -> Any:
+    """The weight of each row by its class, by scikit-learn's rules."""
+    try:
+        return compute_sample_weight(class_weight, y)
+    except ValueError as error:
+        raise InvalidParameter(f"class_weight: {error}", "give a weight per class, or 'balanced'") from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from veilboost.boost.booster import Watcher
 from veilboost.config import DEFAULTS
 from veilboost.engine.api import check_engine, open_engine
 from veilboost.errors import (
@@ -16,7 +17,8 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.estimators.base import BoostingParameters, Description, Federated, PartitionedData, class_names
+from veilboost.estimators.base import Federated, PartitionedData, class_names
+from veilboost.estimators.description import Description
 from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Parties,
@@ -29,12 +31,14 @@ from veilboost.estimators.inputs import (
     frame_of,
     is_by_party,
     labels_of,
-    load_frame,
     named_labels,
+    read_frame,
     rows_of_active,
     shared_rows,
+    thread_count,
 )
 from veilboost.estimators.kinds import CLASSES, Classifier, Regressor
+from veilboost.estimators.parameters import BoostingParameters
 from veilboost.estimators.sklearn_base import check_is_fitted
 from veilboost.model.joined import JoinedModel
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
@@ -69,17 +73,29 @@ class VerticalParameters(BoostingParameters):
     categorical : sequence, default=()
         Numeric columns to treat as categorical, by name (or by position, if X is a single matrix). Text columns are
         always categorical.
+    missing_values : sequence of str or number, default=()
+        Values that stand for missing ones, such as 'unknown' or -999, in all columns.
+    max_categories : int, default=64
+        Maximum number of categories of a column. Of a column with more, training uses the most frequent that have at
+        least 100 rows, and treats the others as missing.
     objective : str or callable, default='auto'
-        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers, 'auto', 'regression' or 'poisson' for
-        regressors. A callable `(margin, y) -> (g, h)` returns the first and second derivatives of a custom loss.
+        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers; 'auto', 'regression', 'absolute_error',
+        'quantile', 'pseudo_huber', 'poisson', 'gamma' or 'tweedie' for regressors. XGBoost's names are accepted too. A
+        callable `(margin, y) -> (g, h)` returns the first and second derivatives of a custom loss.
     classes : sequence or None, default=None
         The classes of a classifier, declared instead of taken from the labels. The protocol 'sealed' needs them,
         unless `objective` is 'binary' and the labels are 0 and 1. A label outside the declared classes raises an error;
         a declared class without labels is allowed.
+    class_weight : mapping of class to float, 'balanced' or None, default=None
+        Weights of the classes of a classifier, multiplied with the sample weights. 'balanced' gives every class the
+        same total weight.
+    eval_metric : str, callable or sequence of them, default='auto'
+        The metrics on the evaluation sets, by name or as functions `(y_true, y_pred) -> float`. Early stopping uses the
+        last one, which must be a name then.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"key_bits": 3072}`.
     n_jobs : int, default=1
-        Number of threads of each party.
+        Number of threads of each party. -1 means one per core.
     engine : str, default='local'
         Where the parties compute: 'local', 'disk' or 'disk:FOLDER' (rows in files), 'ray' (worker processes on this
         machine) or 'ray://HOST:PORT' (a Ray cluster).
@@ -122,7 +138,7 @@ class Vertical(Federated, VerticalParameters):
         check_engine(self.engine, self.workers)
         frames, wanted, names, y = self._open(X, y)
         active = _choose_active(self.active, list(frames))
-        tables, target = self._load(frames, wanted, active, y)
+        tables, target = self._load(frames, wanted, active, y, self.max_categories)
         tables, origin = shared_rows(tables, active, self.id is not None)
         weight = check_weights(sample_weight, len(target), origin)
         target = target[origin]
@@ -165,10 +181,19 @@ class Vertical(Federated, VerticalParameters):
         return dict.fromkeys(parties, self._open_new_matrix(X, names))
 
     def _load(
-        self, frames: Frames, wanted: Mapping[PartyName, Wanted], active: PartyName, y: Any
+        self,
+        frames: Frames,
+        wanted: Mapping[PartyName, Wanted],
+        active: PartyName,
+        y: Any,
+        max_categories: int | None = None,
     ) -> tuple[Tables, AnyArray]:
         named = {active: y} if isinstance(y, str) else dict[PartyName, str]()
-        tables = {name: load_frame(frames[name], own, self.id, named.get(name)) for name, own in wanted.items()}
+        tables: Tables = {}
+        for name, own in wanted.items():
+            report = read_frame(frames[name], own, self.id, named.get(name), self.missing_values, max_categories)
+            tables[name] = report.usable
+            report.warn(name)
         target = named_labels(tables[active]) if named else cast(AnyArray, y)
         if len(target) != tables[active].rows:
             raise RowsDiffer(
@@ -185,7 +210,11 @@ class Vertical(Federated, VerticalParameters):
         return PartitionedData(tables, {active: target[origin]}, trained.names)
 
     def _train(
-        self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
+        self,
+        tables: Tables,
+        held_out: Mapping[PartyName, BoolArray] | None,
+        classes: AnyArray | None,
+        watcher: Watcher,
     ) -> Simulation:
         active = _choose_active(self.active, list(tables))
         config = self._config(classes)
@@ -202,7 +231,8 @@ class Vertical(Federated, VerticalParameters):
                 self.protocol,
                 config,
                 held_out=None if held_out is None else held_out[active],
-                threads=self.n_jobs,
+                threads=thread_count(self.n_jobs),
+                watcher=watcher,
                 custom_loss=loss,
                 classes=declared,
                 engine=engine,
@@ -212,7 +242,7 @@ class Vertical(Federated, VerticalParameters):
         check_is_fitted(self)
         frames = self._open_new(X, list(self.shares_), self._names)
         tables = {
-            party: load_frame(frames[party], Wanted.like(share.columns), self.id, None)
+            party: read_frame(frames[party], Wanted.like(share.columns), self.id, None, self.missing_values).usable
             for party, share in self.shares_.items()
         }
         return rows_of_active(tables, self.active_, self.id is not None)

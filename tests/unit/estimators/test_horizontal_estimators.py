@@ -25,9 +25,6 @@ from veilboost.errors import (
         HorizontalClassifier(protocol="secagg", participants=2, n_estimators=20, max_bin=64),
         HorizontalRegressor(protocol="secagg", participants=2, n_estimators=20, max_bin=64),
     ],
-    expected_failed_checks=lambda estimator: {
-        "check_fit2d_1sample": "two participants have two rows at least",
-    },
 )
 def test_scikit_learn_checks(estimator, check) -> None:
     check(estimator)
@@ -110,7 +107,7 @@ def test_weights_and_validation_rows() -> None:
     weight = np.where(y == 1, 1.0, 3.0)
     weight[:7] = 0.0
     model.fit(X[:400], y[:400], sample_weight=weight[:400], eval_set=(X[400:], y[400:]))
-    curve = model.evals_result_["logloss"]
+    curve = model.evals_result_["validation_0"]["logloss"]
     assert model.best_iteration_ == int(np.argmin(curve)) < 57
     assert len(curve) == model.best_iteration_ + 3
     names = {"north": slice(0, 250), "south": slice(250, 400)}

@@ -119,6 +119,7 @@ def test_frame_with_numbers_for_names() -> None:
         ({"objective": "regression"}, "VB-1002"),
         ({"objective": "nothing"}, "VB-1002"),
         ({"n_jobs": 0}, "VB-1002"),
+        ({"n_jobs": -2}, "VB-1002"),
         ({"n_jobs": "two"}, "VB-1002"),
         ({"learning_rate": 0}, "VB-1002"),
         ({"id": "customer_id"}, "VB-1004"),

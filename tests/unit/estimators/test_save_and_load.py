@@ -104,7 +104,7 @@ def test_description_of_another_model_is_refused(people: pd.DataFrame, tmp_path)
     [
         ({"format": "something"}, UnreadableModel),
         ({"version": "1"}, UnreadableModel),
-        ({"version": 2}, ModelVersion),
+        ({"version": 3}, ModelVersion),
         ({"id": 5}, UnreadableModel),
         ({"named": None}, UnreadableModel),
         ({"columns": "abc"}, UnreadableModel),
@@ -116,6 +116,7 @@ def test_description_of_another_model_is_refused(people: pd.DataFrame, tmp_path)
         ({"classes": [0, "1"]}, UnreadableModel),
         ({"classes": [0, 1, 2]}, UnreadableModel),
         ({"classes": [1, 1]}, UnreadableModel),
+        ({"missing_values": [5]}, UnreadableModel),
     ],
 )
 def test_description_that_contradicts_itself_is_refused(people: pd.DataFrame, tmp_path, change, error) -> None:
@@ -146,3 +147,13 @@ def test_export_to_xgboost(people: pd.DataFrame, tmp_path) -> None:
     fitted.export_xgboost(tmp_path / "model.json")
     booster = xgboost.Booster(model_file=tmp_path / "model.json")
     np.testing.assert_allclose(booster.predict(xgboost.DMatrix(X)), fitted.predict_proba(X)[:, 1], rtol=1e-5)
+
+
+def test_markers_of_missing_values_are_kept(people: pd.DataFrame, tmp_path) -> None:
+    marked = people[COLUMNS].fillna({"income": -999, "city": "unknown"})
+    estimator = VerticalClassifier(n_estimators=5, missing_values=[-999, "unknown"]).fit(marked, people["late"])
+    plain = VerticalClassifier(n_estimators=5).fit(people[COLUMNS], people["late"])
+    assert estimator.model_sha256_ == plain.model_sha256_
+    estimator.save(tmp_path)
+    loaded = VerticalClassifier.load(tmp_path)
+    np.testing.assert_array_equal(loaded.predict_proba(marked), plain.predict_proba(people[COLUMNS]))

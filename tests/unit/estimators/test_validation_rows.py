@@ -22,7 +22,7 @@ def test_early_stopping_on_one_matrix(halves) -> None:
     train, rest = halves
     fitted = many(eval_metric="logloss", early_stopping_rounds=5)
     fitted.fit(train[COLUMNS], train["late"], eval_set=(rest[COLUMNS], rest["late"]))
-    curve = fitted.evals_result_["logloss"]
+    curve = fitted.evals_result_["validation_0"]["logloss"]
     assert len(curve) < 60
     assert fitted.best_iteration_ == int(np.argmin(curve)) == len(curve) - 6
     probability = fitted.predict_proba(rest[COLUMNS])[:, 1]
@@ -40,7 +40,7 @@ def test_early_stopping_on_a_table_per_party(bank: pd.DataFrame, shop: pd.DataFr
         {"bank": train, "shop": shop}, "late", eval_set=({"bank": rest, "shop": shop}, "late")
     )
     assert fitted.best_iteration_ < 59
-    assert len(fitted.evals_result_["logloss"]) == fitted.best_iteration_ + 5
+    assert len(fitted.evals_result_["validation_0"]["logloss"]) == fitted.best_iteration_ + 5
     order = np.random.default_rng(0).permutation(len(rest))
     shuffled = rest.iloc[order]
     again = many(**parameters).fit(
@@ -57,7 +57,7 @@ def test_multiclass_keeps_whole_rounds(halves) -> None:
     fitted = many(early_stopping_rounds=2)
     fitted.fit(train[COLUMNS], train["branch"], eval_set=(rest[COLUMNS], rest["branch"]))
     assert len(fitted.joined_.trees) == 5 * (fitted.best_iteration_ + 1)
-    assert list(fitted.evals_result_) == ["mlogloss"]
+    assert list(fitted.evals_result_["validation_0"]) == ["mlogloss"]
 
 
 @pytest.mark.parametrize("categories", ["sets", "onehot", "ordinal"])
@@ -70,7 +70,7 @@ def test_validation_rows_do_not_touch_the_model(halves, categories: str) -> None
     alone = fitted.fit(train[COLUMNS], train["late"]).model_sha256_
     watched = fitted.fit(train[COLUMNS], train["late"], eval_set=(odd[COLUMNS], odd["late"]))
     assert watched.model_sha256_ == alone
-    assert len(watched.evals_result_["auc"]) == 5
+    assert len(watched.evals_result_["validation_0"]["auc"]) == 5
     assert watched.best_iteration_ == 4
 
 

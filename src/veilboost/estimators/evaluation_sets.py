@@ -1,0 +1,109 @@
+"""Evaluation sets and metrics of `fit`, its output, and the curves of `evals_result`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from veilboost.boost.booster import RoundResult
+from veilboost.boost.metrics import check_metric_fits, metric_named
+from veilboost.errors import InvalidParameter, UnsupportedCombination
+from veilboost.types import AnyArray, Float64Array
+
+EvalSet: TypeAlias = tuple[Any, Any]
+MetricCallable: TypeAlias = Callable[[AnyArray, AnyArray], float]
+Curves: TypeAlias = dict[str, dict[str, list[float]]]  # set name to metric name to a value per round
+
+AUTO = "auto"
+
+
+def eval_sets(given: Any) -> list[EvalSet]:
+    """The pairs (X, y) of `eval_set`: a tuple is one pair, a list holds pairs."""
+    if given is None:
+        return []
+    sets = cast("list[Any]", given if isinstance(given, list) else [given])
+    for each in sets:
+        if not isinstance(each, tuple) or len(cast("tuple[Any, ...]", each)) != 2:
+            raise InvalidParameter("eval_set is not a pair (X, y) or a list of such pairs", "give (X, y) or [(X, y)]")
+    return cast("list[EvalSet]", sets)
+
+
+def set_name(number: int) -> str:
+    """XGBoost's name of an evaluation set."""
+    return f"validation_{number}"
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of `eval_metric`: names, and functions `(y_true, y_pred) -> float`."""
+
+    every: tuple[str | MetricCallable, ...]
+
+    @staticmethod
+    def of(given: str | MetricCallable | Sequence[str | MetricCallable]) -> Metrics:
+        listed = (given,) if isinstance(given, str) or callable(given) else tuple(given)
+        if not listed or not all(isinstance(each, str) or callable(each) for each in cast("tuple[Any, ...]", listed)):
+            raise InvalidParameter(
+                "eval_metric is not the name of a metric, a function, or a list of them", "give one or more metrics"
+            )
+        return Metrics(listed)
+
+    @property
+    def by_training(self) -> bool:
+        """Whether training computes the last metric, after each round on the last evaluation set."""
+        return isinstance(self.every[-1], str)
+
+    def trained(self, early_stopping: bool) -> str:
+        """The metric that training computes after each round, and stops by: the last one, as in XGBoost."""
+        last = self.every[-1]
+        if isinstance(last, str):
+            return last
+        if early_stopping:
+            raise UnsupportedCombination(
+                "early stopping cannot use a metric that is a function", "put the name of a metric last in eval_metric"
+            )
+        return AUTO
+
+    def measure(
+        self, stages: Sequence[Float64Array], y: Float64Array, objective: str, default: str
+    ) -> dict[str, list[float]]:
+        """The value of each metric for the predictions of each round; `default` is what 'auto' means."""
+        found: dict[str, list[float]] = {}
+        for metric in self.every:
+            if isinstance(metric, str):
+                name = default if metric == AUTO else metric
+                check_metric_fits(name, objective)
+                function = metric_named(name).function
+                found[name] = [float(function(y, prediction, None)) for prediction in stages]
+            else:
+                name = getattr(metric, "__name__", type(metric).__name__)
+                found[name] = [float(metric(y, prediction)) for prediction in stages]
+        return found
+
+
+class RoundPrinter:
+    """Prints the metric of the last evaluation set every `verbose` rounds, and on a terminal the time that is left."""
+
+    def __init__(self, verbose: bool | int, rounds: int, name: str) -> None:
+        self._every, self._rounds, self._name = int(verbose), rounds, name
+        self._began = time.monotonic()
+        self._live = self._every > 0 and sys.stderr.isatty()
+
+    def __call__(self, result: RoundResult) -> None:
+        number = result.number
+        if self._every and result.validation is not None and number % self._every == 0:
+            self.close()
+            sys.stdout.write(f"[{number}]\t{self._name}-{result.metric}:{result.validation:.5f}\n")
+        if self._live:
+            left = (time.monotonic() - self._began) / (number + 1) * (self._rounds - number - 1)
+            sys.stderr.write(f"\r\x1b[Kround {number + 1} of {self._rounds}, about {left:.0f} s left")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the line that shows the time left."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,110 @@
+"""Names of XGBoost and scikit-learn that the estimators do not have: why, or what to use instead.
+
+`bench/compatibility.py` makes the table in docs/reference/compatibility.md from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from veilboost.errors import InvalidParameter
+
+_ALWAYS_HISTOGRAMS = "leave it out: trees always grow level by level from histograms, on the CPU"
+_NO_CONSTRAINTS = "leave it out: constraints are not supported"
+_CATEGORICAL = "name numeric columns in categorical; text and category columns are categorical"
+
+# A parameter of the constructor, and the fix that its error gives.
+PARAMETERS: Mapping[str, str] = {
+    "booster": "leave it out: the model always consists of trees",
+    "callbacks": "use early_stopping_rounds, and verbose in fit",
+    "colsample_bylevel": "use colsample_bytree: columns are sampled for each tree",
+    "colsample_bynode": "use colsample_bytree: columns are sampled for each tree",
+    "device": _ALWAYS_HISTOGRAMS,
+    "enable_categorical": _CATEGORICAL,
+    "feature_types": _CATEGORICAL,
+    "feature_weights": "leave it out: columns are sampled with equal weights",
+    "grow_policy": _ALWAYS_HISTOGRAMS,
+    "importance_type": "leave it out: feature_importances_ is the share of the total gain; use veilboost inspect",
+    "interaction_constraints": _NO_CONSTRAINTS,
+    "max_cat_threshold": "use max_categories",
+    "max_cat_to_onehot": "use categories='onehot' or categories='sets'",
+    "max_leaves": "use max_depth: trees grow level by level",
+    "missing": "use missing_values; NaN is always missing",
+    "monotone_constraints": _NO_CONSTRAINTS,
+    "multi_strategy": "leave it out: a round has one tree per class",
+    "num_parallel_tree": "leave it out: a round has one tree, or one per class",
+    "sampling_method": "use sampling='goss' for sampling by gradient",
+    "tree_method": _ALWAYS_HISTOGRAMS,
+    "validate_parameters": "leave it out: parameters are always validated",
+    "verbosity": "use verbose in fit",
+    "loss": "use objective",
+    "max_iter": "use n_estimators",
+    "max_leaf_nodes": "use max_depth: trees grow level by level",
+    "min_samples_leaf": "use min_node_rows or min_child_weight",
+    "l2_regularization": "use reg_lambda",
+    "max_features": "use colsample_bytree: columns are sampled for each tree",
+    "max_bins": "use max_bin",
+    "categorical_features": _CATEGORICAL,
+    "monotonic_cst": _NO_CONSTRAINTS,
+    "interaction_cst": _NO_CONSTRAINTS,
+    "warm_start": "leave it out: a fitted model cannot be continued",
+    "early_stopping": "use early_stopping_rounds, and eval_set in fit",
+    "scoring": "use eval_metric",
+    "validation_fraction": "give fit an eval_set",
+    "n_iter_no_change": "use early_stopping_rounds",
+    "tol": "leave it out: early stopping counts every improvement",
+    "verbose": "give verbose to fit",
+    "quantile": "use quantile_alpha, with objective='quantile'",
+}
+
+# An argument of `fit`, and the fix that its error gives.
+FIT_ARGUMENTS: Mapping[str, str] = {
+    "base_margin": "use base_score: all rows start from the same prediction",
+    "sample_weight_eval_set": "leave it out: evaluation sets have no weights",
+    "base_margin_eval_set": "use base_score: all rows start from the same prediction",
+    "xgb_model": "leave it out: a fitted model cannot be continued",
+    "feature_weights": "leave it out: columns are sampled with equal weights",
+    "X_val": "use eval_set=(X, y)",
+    "y_val": "use eval_set=(X, y)",
+    "sample_weight_val": "leave it out: evaluation sets have no weights",
+    "eval_metric": "set eval_metric in the constructor",
+    "early_stopping_rounds": "set early_stopping_rounds in the constructor",
+    "callbacks": "use early_stopping_rounds in the constructor, and verbose",
+}
+
+# A method or an attribute, and the fix that its error gives.
+ATTRIBUTES: Mapping[str, str] = {
+    "apply": "use joined_.trees: the leaves of rows are not an output",
+    "coef_": "use feature_importances_: the model has no linear part",
+    "intercept_": "use joined_.skeleton.base_margin",
+    "decision_function": "use predict_proba",
+    "do_early_stopping_": "use early_stopping_rounds",
+    "get_booster": "use export_xgboost, and load the file with xgboost.Booster",
+    "get_num_boosting_rounds": "use n_estimators",
+    "get_xgb_params": "use get_params",
+    "is_categorical_": "use joined_.columns",
+    "load_model": "use load, a class method",
+    "n_classes_": "use len(classes_)",
+    "n_iter_": "use best_iteration + 1",
+    "n_trees_per_iteration_": "use joined_.skeleton.trees_per_round",
+    "save_model": "use save, or export_xgboost for a file of XGBoost",
+    "staged_decision_function": "use staged_predict_proba",
+    "train_score_": "give fit the training rows as one more eval_set, and use evals_result",
+    "validation_score_": "use evals_result",
+}
+
+
+def refuse_parameters(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise a coded error for a parameter of another library that is not a parameter here."""
+    own = set(known)
+    for name in given:
+        if name in PARAMETERS and name not in own:
+            raise InvalidParameter(f"there is no parameter {name!r}", PARAMETERS[name])
+
+
+def refuse_arguments(given: Iterable[str]) -> None:
+    """Raise a coded error for every other argument of `fit`."""
+    for name in given:
+        raise InvalidParameter(
+            f"fit has no argument {name!r}", FIT_ARGUMENTS.get(name, "leave it out; see help(estimator.fit)")
+        )
