@@ -43,6 +43,7 @@ from sklearn.datasets import make_classification
 from against_worker import process_seconds
 from blocks import replace_block, table
 from common import machine, note, report, today
+from parties import write_settings
 from veilboost.boost.objective import make_objective
 from veilboost.data.load import load_table
 from veilboost.model.joined import join
@@ -110,29 +111,8 @@ class Town:
             self._settle(party)
 
     def _settle(self, party: str, listen: str = "127.0.0.1:0") -> None:
-        others = "\n".join(f'{other} = ["any"]' for other in PARTIES if other != party)
-        (self.folder / f"{party}.toml").write_text(f"""
-name = "{party}"
-listen = "{listen}"
-runs = "runs-{party}"
-n_jobs = 1
-[certificates]
-cert = "certs/{party}.crt"
-key = "certs/{party}.key"
-ca = "certs/ca.crt"
-[data]
-path = "{party}.parquet"
-id = "id"
-{'label = "label"' if party == "bank" else ""}
-[policy]
-protocols = ["plain"]
-allow_unprotected = ["plain"]
-predictions_per_day = 1000000000
-lookups_per_day = 1000000000
-deploy_to = ["bank"]
-[policy.peers]
-{others}
-""")
+        limits = {"predictions_per_day": 10**9, "lookups_per_day": 10**9}
+        write_settings(self.folder, party, PARTIES, ["plain"], listen=listen, deploy_to=["bank"], **limits)
 
     def _run(self, *words: str) -> None:
         subprocess.run([COMMAND, *words], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)

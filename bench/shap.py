@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import xgboost as xgb
 
 from common import arguments, note, report
+from parties import write_settings
 from veilboost.model.export import to_xgboost_json
 from veilboost.model.joined import join
 from veilboost.party.predicting import LivePredictor, load_rows
@@ -39,29 +40,6 @@ COMMAND = str(Path(sys.executable).parent / "veilboost")
 
 def run(folder: Path, *words: str) -> None:
     subprocess.run([COMMAND, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def settle(folder: Path, party: PartyName, parties: tuple[PartyName, ...]) -> None:
-    others = "\n".join(f'{other} = ["any"]' for other in parties if other != party)
-    (folder / f"{party}.toml").write_text(f"""
-name = "{party}"
-listen = "127.0.0.1:0"
-runs = "runs-{party}"
-[certificates]
-cert = "certs/{party}.crt"
-key = "certs/{party}.key"
-ca = "certs/ca.crt"
-[data]
-path = "{party}.parquet"
-id = "id"
-{'label = "label"' if party == "bank" else ""}
-[policy]
-protocols = ["plain"]
-allow_unprotected = ["plain"]
-explanations = "{LEVELS[party]}"
-[policy.peers]
-{others}
-""")
 
 
 def serve(folder: Path, party: PartyName, stack: ExitStack) -> str:
@@ -88,7 +66,7 @@ def measured(data: Path, objective: str, parties: tuple[PartyName, ...], trees: 
                 table.select(["id", *owned[party], *(["label"] if party == "bank" else [])]),
                 folder / f"{party}.parquet",
             )
-            settle(folder, party, parties)
+            write_settings(folder, party, parties, ["plain"], threads=None, explanations=LEVELS[party])
         addresses = {party: serve(folder, party, stack) for party in parties[1:]}
         peers = "".join(f'[parties.{party}]\naddress = "{address}"\n' for party, address in addresses.items())
         (folder / "job.toml").write_text(

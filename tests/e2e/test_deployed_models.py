@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     made = Town(tmp_path_factory.mktemp("town"), certificates, rows=200)
     try:
         for party in ("shop", "telecom"):
-            made.settle(party, {"deploy_to": ("bank",)})
+            made.settle(party, {"deploy_to": ("bank",), "explanations": "party"})
         job = made.write_job(made.serve("shop", "telecom"), config=replace(CONFIG, n_estimators=3))
         made.answer("train", job.name, *BANK)
         yield made
@@ -50,10 +51,24 @@ def test_the_life_of_a_deployment(town: Town) -> None:
         return scores["score"].to_pylist()[:3]
 
     assert predicted() == expected(town, ids)
+    explain = ("explain", *PREDICT[1:-1], "why.parquet", "--report", "why.html", "--unknown", "skip")
+    assert town.answer(*explain)["unknown"] == 1
+    why = pq.read_table(town.folder / "why.parquet").to_pylist()
+    assert [row["score"] for row in why[:3]] == pytest.approx(expected(town, ids), abs=1e-9)
+    assert [row["status"] for row in why] == ["known"] * 3 + ["unknown at shop, telecom"]
+    margins = [sum(row[name] for name in row if name.startswith(("expected", "contribution"))) for row in why[:3]]
+    assert [1 / (1 + math.exp(-margin)) for margin in margins] == pytest.approx(expected(town, ids), abs=1e-9)
+    assert math.isnan(why[3]["score"])
+    assert why[3]["reason_1"] == ""
+    assert "nan" not in (town.folder / "why.html").read_text().lower()
+
     trail = town.answer("deployments", "trail", "credit", *SHOP, "--id", ids[1])["trail"]
-    assert [(each["peer"], each["rows"]) for each in trail] == [("bank", 3)]
+    assert [(each["peer"], each["what"], each["rows"]) for each in trail] == [
+        ("bank", "scored", 3),
+        ("bank", "explained", 3),
+    ]
     asked = town.answer("deployments", "show", "credit", *SHOP)["asked"]
-    assert {each["what"]: each["rows"] for each in asked}["scored"] == 3
+    assert {each["what"]: each["rows"] for each in asked}["explained"] == 3
 
     town.answer("deployments", "rekey", "credit", *BANK)
     assert predicted() == expected(town, ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 import signal
 import ssl
@@ -35,7 +36,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterat
     made = Town(tmp_path_factory.mktemp("town"), certificates, rows=300)
     try:
         for party in ("shop", "telecom"):
-            made.settle(party, {"deploy_to": ("bank",)})
+            made.settle(party, {"deploy_to": ("bank",), "explanations": "columns" if party == "shop" else "party"})
         job = made.write_job(made.serve("shop", "telecom"), config=replace(CONFIG, n_estimators=4))
         made.answer("train", job.name, "--config", "bank.toml")
         assert made.refused("serve", *RUN).endswith("run veilboost deploy runs-bank/credit --config FILE")
@@ -103,6 +104,18 @@ def test_the_service_answers_one_row_many_rows_and_many_at_once(town: Town) -> N
     text = service.ask("/metrics")[1]
     assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="200"} 22' in text
     assert "veilboost_rows_total 41" in text
+
+    with ThreadPoolExecutor(4) as pool:  # explanations and scores at once
+        explained = pool.map(lambda row: service.ask("/v1/explain", {"row": row, "reasons": 2}), rows[:4])
+        scored = pool.map(lambda row: service.ask("/v1/predict", {"row": row, "reasons": 2}), rows[:4])
+        for (_, why), (_, with_reasons), score in zip(explained, scored, scores[:4], strict=True):
+            one = why["explanation"]
+            margin = one["expected"] + sum(one["contributions"].values())
+            assert [one["score"], 1 / (1 + math.exp(-margin))] == pytest.approx([score, score], abs=1e-9)
+            assert list(one["contributions"]) == [each["name"] for each in why["features"]]
+            assert {each["name"] for each in why["features"] if each["party"] == "telecom"} == {"telecom"}
+            assert with_reasons["prediction"]["reasons"] == one["reasons"]
+    assert "veilboost_explained_rows_total 8" in service.ask("/metrics")[1]
 
     status, answer = service.ask("/v1/predict", {"row": {"id": ids[0]}})
     assert (status, answer["code"]) == (400, "VB-1112")

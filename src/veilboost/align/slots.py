@@ -2,13 +2,15 @@
 
 A passive party numbers its rows by slots and sends their ids as points of an elliptic curve under its own secret. The
 active party blinds them too and keeps them as an index. To look up ids of its own, it sends them as points under its
-secret and gets them back under both: the same id is the same point. Every id is looked up once. When the passive
+secret and gets them back under both: the same id is the same point. An id is looked up once. When the passive
 party's table changes, it sends only the points of new slots and the numbers of removed ones. Both secrets belong to one
-deployment.
+deployment. The active party keeps a limited number of looked-up ids; those that were not used for the longest time are
+looked up again.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -27,6 +29,7 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 Points = Annotated[UInt8Array, ArraySpec("uint8", 2)]
 AT_ONCE = 1 << 20  # points in a message
 UNKNOWN = -1  # the slot of an id that the passive party does not have
+_MOST_KNOWN = 1 << 20  # looked-up ids that the active party keeps, or as many as the largest index has
 _KEPT = 16  # bytes of a point under both secrets: two of them are equal with probability 2^-128
 
 
@@ -218,7 +221,7 @@ class SlotDirectory:
         return _split(self._blinding.digests(texts))
 
     def look_up(self, ids: Mapping[bytes, bytes], peers: Peers) -> None:
-        """Look up those of these ids, in canonical form by key, that never were, at all parties at once."""
+        """Look up those of these ids, in canonical form by key, that are not kept, at all parties at once."""
         new = [key for key in ids if key not in self._known]
         for low in range(0, len(new), AT_ONCE):
             some = new[low : low + AT_ONCE]
@@ -230,6 +233,16 @@ class SlotDirectory:
                     raise MalformedMessage(f"{name} looked up another number of ids")
             both = np.concatenate([answers[name].points[:, :_KEPT] for name in self.parties], axis=1)
             self._known.update(zip(some, _split(both), strict=True))
+        self._forget(ids)
+
+    def _forget(self, used: Mapping[bytes, bytes]) -> None:
+        """Keep a limited number of ids: those in use now, and those that were used last."""
+        for key in used:
+            self._known[key] = self._known.pop(key)  # moves it to the end
+        most = max(_MOST_KNOWN, len(used), *(len(points) for points in self._points.values()))
+        if len(self._known) > most:
+            kept = max(most - most // 8, len(used))  # so that this is rare
+            self._known = dict(itertools.islice(self._known.items(), len(self._known) - kept, None))
 
     def slots(self, keys: Collection[bytes]) -> Mapping[PartyName, Int32Array]:
         """The slots of ids that were looked up, at each party; `UNKNOWN` where it does not have them."""

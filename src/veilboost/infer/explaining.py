@@ -73,7 +73,7 @@ def explain_joint(
     if absent:
         raise MissingShare(f"{', '.join(absent)} cannot be reached")
     values = share.matrix(columns, rows)
-    peers.ask(begin or {name: BeginPrediction(rows) for name in peers.names}, Done)
+    peers.hold(begin or {name: BeginPrediction(rows) for name in peers.names}, Done)
     answers = peers.ask({name: SplitColumnsRequest() for name in peers.names}, SplitColumns)
     own_names = tuple(info.name for info in share.columns)
     found = {

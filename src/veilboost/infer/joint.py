@@ -1,10 +1,8 @@
-"""Joint prediction by the active party and the passive parties, by routing or in one exchange.
+"""Joint prediction by the active party and the passive parties.
 
-By routing, the active party only asks about nodes that rows visit, for all trees in parallel, with at most one exchange
-per level and batch of rows: rows move through its own nodes without one, until each waits at a node of another party.
-In one exchange, every passive party sends the assignments of all its splits, and the active party does the rest alone:
-this takes fewer rounds, but reveals the left/right assignment of every row at every split, visited or not. A passive
-party only answers which rows go left at its own nodes.
+The active party asks about nodes that rows visit, for all trees in parallel, with at most one exchange per level and
+batch of rows: rows move through its own nodes without one, until each waits at a node of another party. The
+other party answers for that node and for those of its nodes that the row reaches from there without leaving them.
 """
 
 from __future__ import annotations
@@ -16,37 +14,20 @@ import numpy as np
 
 from veilboost.boost.grower import LEAF
 from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
-from veilboost.infer.messages import AllSplits, AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
+from veilboost.infer.messages import BeginPrediction, RouteAnswer, RouteRequest
+from veilboost.infer.paths import Paths
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, Message
 
 PAIRS_AT_ONCE = 1 << 22  # limits memory: (tree, row) pairs that are routed together
-Bits = Mapping[PartyName, BoolArray | UInt8Array]  # for each party, whether the pairs at its nodes go left
 
 
 def predict_joint(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
-    """Margins (K, rows), by routing."""
+    """Margins (K, rows)."""
     values = share.matrix(columns, rows)
     return JointModel(share).margins(values, peers, {name: BeginPrediction(rows) for name in peers.names})
-
-
-def predict_oneshot(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
-    """Margins (K, rows), in one exchange."""
-    model = JointModel(share)
-    model.check_reached(peers)
-    values = share.matrix(columns, rows)
-    peers.hold({name: BeginPrediction(rows) for name in peers.names}, Done)
-    answers = peers.ask({name: AllSplitsRequest() for name in peers.names}, AllSplits)
-    for name, answer in answers.items():
-        if len(answer.tree) != len(answer.node) or answer.left.shape != (len(answer.tree), (rows + 7) // 8):
-            raise MalformedMessage(f"{name} answered for the wrong number of rows or splits")
-
-    def look_up(waiting: Mapping[PartyName, Pairs]) -> Bits:
-        return {name: _look_up(name, answers[name], pairs) for name, pairs in waiting.items()}
-
-    return model.walk(values, look_up)
 
 
 class JointModel:
@@ -77,67 +58,54 @@ class JointModel:
         batch = max(1, PAIRS_AT_ONCE // max(1, len(self.skeleton.trees)))
 
         def walk(low: int) -> Float64Array:
-            def ask(waiting: Mapping[PartyName, Pairs]) -> Bits:
+            def ask(walk: Walk, waiting: Mapping[PartyName, Pairs]) -> None:
                 new = waiting.keys() - begun
                 begun.update(new)
                 peers.hold({name: begin[name] for name in new}, Done)
-                requests = {
-                    name: RouteRequest(pairs.tree, pairs.node, pairs.starts, pairs.rows + np.int32(low))
-                    for name, pairs in waiting.items()
-                }
-                answers = peers.ask(requests, RouteAnswer)
-                return {name: _unpack(name, answers[name].left, len(pairs.rows)) for name, pairs in waiting.items()}
+                requests = {name: self._routes.request(pairs, low) for name, pairs in waiting.items()}
+                for name, answer in peers.ask(requests, RouteAnswer).items():
+                    if not walk.follow(waiting[name].index, answer.left):
+                        raise MalformedMessage(f"{name} answered for the wrong number of rows")
 
             return self.walk(values[:, low : low + batch], ask)
 
         shares = [walk(low) for low in range(0, rows, batch)]
         return np.concatenate(shares, axis=1) if shares else np.empty((self.skeleton.trees_per_round, 0))
 
-    def walk(self, values: Float32Array, ask: Callable[[Mapping[PartyName, Pairs]], Bits]) -> Float64Array:
-        """Margins of these rows. `ask` is called when every pair waits at a node of another party."""
+    def walk(self, values: Float32Array, ask: Callable[[Walk, Mapping[PartyName, Pairs]], None]) -> Float64Array:
+        """Margins of these rows. When every pair waits at a node of another party, `ask` moves them on."""
         walk = Walk(self._routes, values.shape[1])
         while True:
-            while len(own := walk.at_nodes_of(self._own)):
-                records = self._record_of[walk.nodes(own)]
-                walk.move(own, self.share.records.goes_left(values, records, own % values.shape[1]))
-                walk.settle()
+            self._move_own(walk, values)
             if not walk.moving:
                 return walk.margins()
-            waiting = {self.skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()}
-            for name, left in ask(waiting).items():
-                walk.move(waiting[name].index, left)
+            ask(walk, {self.skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()})
             walk.settle()
 
-
-def _unpack(name: PartyName, packed: UInt8Array, count: int) -> UInt8Array:
-    if len(packed) != (count + 7) // 8:
-        raise MalformedMessage(f"{name} answered for the wrong number of rows")
-    return np.unpackbits(packed, count=count)
-
-
-def _look_up(name: PartyName, answer: AllSplits, pairs: Pairs) -> BoolArray:
-    known = {key: k for k, key in enumerate(zip(answer.tree.tolist(), answer.node.tolist(), strict=True))}
-    try:
-        splits = [known[key] for key in zip(pairs.tree.tolist(), pairs.node.tolist(), strict=True)]
-    except KeyError as error:
-        raise MalformedMessage(f"{name} omitted one of its splits") from error
-    packed = answer.left[np.repeat(splits, pairs.counts), pairs.rows >> 3]
-    return (packed >> (7 - (pairs.rows & 7)).astype(np.uint8)) & 1 == 1
+    def _move_own(self, walk: Walk, values: Float32Array) -> None:
+        """Move the pairs at nodes of this party until each is at a leaf or waits for another party."""
+        pairs = walk.at_nodes_of(self._own)
+        records = self._record_of[walk.nodes(pairs)]
+        while len(pairs):
+            at = walk.move(pairs, self.share.records.goes_left(values, records, pairs % values.shape[1]))
+            records = self._record_of[at]
+            own = records >= 0
+            pairs, records = pairs[own], records[own]
+        walk.settle()
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] are at node[k] of tree[k]."""
+    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] are at node at[k], counted over all trees."""
 
     index: Int64Array
-    tree: Int32Array
-    node: Int32Array
+    at: Int32Array
     starts: Int32Array
     rows: Int32Array
 
     @property
     def counts(self) -> Int32Array:
-        return np.diff(self.starts)
+        return self.starts[1:] - self.starts[:-1]
 
 
 class Routes:
@@ -146,26 +114,59 @@ class Routes:
     def __init__(self, skeleton: Skeleton) -> None:
         sizes = [tree.nodes for tree in skeleton.trees]
         ends = np.cumsum(np.array([0, *sizes], dtype=np.int64))
-        self.base_margin, self.groups, self.nodes, self.first = (
-            skeleton.base_margin,
-            skeleton.trees_per_round,
-            int(ends[-1]),
-            ends[:-1],
-        )
+        self.base_margin, self.nodes, self.first = skeleton.base_margin, int(ends[-1]), ends[:-1]
         self.tree_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self.node_of = (np.arange(self.nodes, dtype=np.int64) - np.repeat(self.first, sizes)).astype(np.int32)
         self.left = np.concatenate(
             [np.where(t.left == LEAF, LEAF, t.left + at) for t, at in zip(skeleton.trees, self.first, strict=True)]
         ).astype(np.int32)
         self.owner = np.concatenate([tree.owner for tree in skeleton.trees])
+        self.owners = len(skeleton.parties)
         self.weight = np.concatenate([tree.weight for tree in skeleton.trees])
+        inner = np.flatnonzero(self.left != LEAF)
+        parents = np.full(self.nodes, LEAF, dtype=np.int32)
+        for side in (0, 1):
+            parents[self.left[inner] + side] = inner
+        # A run is a node and those below it that are reached through nodes of the same owner only.
+        self.follows: BoolArray = (parents != LEAF) & (self.owner == self.owner[parents])
+        self.follows &= self.left != LEAF
+        run = np.where(self.follows, parents, np.arange(self.nodes))
+        while ((further := run[run]) != run).any():
+            run = further
+        self._members = inner[np.argsort(run[inner], kind="stable")]  # run after run, in the order of nodes
+        self._run_starts = np.searchsorted(run[self._members], np.arange(self.nodes + 1))
+        place = np.empty(self.nodes, dtype=np.int64)  # of a node in its run
+        place[self._members] = np.arange(len(inner)) - self._run_starts[run[self._members]]
+        parent = parents[self._members]
+        after = 2 * (place[parent] - place[self._members]) + (self._members != self.left[parent])
+        self._after = after.astype(np.int32)  # `RouteRequest.after`, less twice the place of the node in the request
+
+    def keys(self, at: Int32Array) -> Iterator[tuple[int, int]]:
+        """The tree and the node number of each of these nodes."""
+        return zip(self.tree_of[at].tolist(), self.node_of[at].tolist(), strict=True)
+
+    def request(self, pairs: Pairs, low: int) -> RouteRequest:
+        """The request for these pairs, whose rows are numbered from `low`, at all nodes of their runs."""
+        begin = self._run_starts[pairs.at]
+        sizes = self._run_starts[pairs.at + 1] - begin
+        ends = np.cumsum(sizes)
+        first = ends - sizes  # where each run begins in the request
+        numbers = np.arange(ends[-1], dtype=np.int32)
+        members = numbers + np.repeat(begin - first, sizes)
+        nodes, after = self._members[members], self._after[members] + 2 * numbers
+        after[first] = -1
+        starts = np.zeros(len(nodes) + 1, dtype=np.int32)
+        starts[first + 1] = pairs.counts
+        return RouteRequest(
+            self.tree_of[nodes], self.node_of[nodes], starts.cumsum(dtype=np.int32), pairs.rows + np.int32(low), after
+        )
 
 
 class Walk:
     """The current node of every (tree, row) pair, numbered tree * rows + row."""
 
     def __init__(self, routes: Routes, rows: int) -> None:
-        self._routes, self._rows = routes, rows
+        self.routes, self._rows = routes, rows
         self._at = np.repeat(routes.first.astype(np.int32), rows)
         self._moving = np.flatnonzero(routes.left[self._at] != LEAF)
 
@@ -175,35 +176,44 @@ class Walk:
 
     def at_nodes_of(self, owner: int) -> Int64Array:
         """The pairs that wait at nodes of one owner."""
-        return self._moving[self._routes.owner[self._at[self._moving]] == owner]
+        return self._moving[self.routes.owner[self._at[self._moving]] == owner]
 
     def waiting(self) -> Iterator[tuple[int, Pairs]]:
         """For each owner, the pairs at its nodes, in node order."""
-        owners = self._routes.owner[self._at[self._moving]]
-        for owner in np.unique(owners):
+        owners = self.routes.owner[self._at[self._moving]]
+        for owner in range(self.routes.owners):
             pairs = self._moving[owners == owner]
+            if not len(pairs):
+                continue
             at = self._at[pairs]
             order = np.argsort(at, kind="stable")
             pairs, at = pairs[order], at[order]
-            starts = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
-            visited = at[starts]
-            yield (
-                int(owner),
-                Pairs(
-                    pairs,
-                    self._routes.tree_of[visited],
-                    self._routes.node_of[visited],
-                    np.append(starts, len(pairs)).astype(np.int32),
-                    (pairs % self._rows).astype(np.int32),
-                ),
-            )
+            begins = np.ones(len(at), dtype=np.bool_)
+            np.not_equal(at[1:], at[:-1], out=begins[1:])
+            visited = at[begins]
+            starts = np.full(len(visited) + 1, len(pairs), dtype=np.int32)
+            starts[:-1] = begins.nonzero()[0]
+            rows = (pairs % self._rows).astype(np.int32)
+            yield owner, Pairs(pairs, visited, starts, rows)
 
-    def move(self, pairs: Int64Array, left: BoolArray | UInt8Array) -> None:
-        self._at[pairs] = self._routes.left[self._at[pairs]] + (left == 0)
+    def move(self, pairs: Int64Array, left: BoolArray | UInt8Array) -> Int32Array:
+        """Move pairs to a child of their node, and return the nodes at which they are then."""
+        at = self.routes.left[self._at[pairs]] + (left == 0)
+        self._at[pairs] = at
+        return at
+
+    def follow(self, pairs: Int64Array, packed: UInt8Array) -> bool:
+        """Move pairs through the nodes of their runs, as an answer to `Routes.request` says. False: it does not fit."""
+        left, used = np.unpackbits(packed), 0
+        while len(pairs) and used + len(pairs) <= len(left):
+            at = self.move(pairs, left[used : used + len(pairs)])
+            used += len(pairs)
+            pairs = pairs[self.routes.follows[at]]
+        return not len(pairs) and len(packed) == (used + 7) // 8
 
     def settle(self) -> None:
         """Drop pairs that reached a leaf."""
-        self._moving = self._moving[self._routes.left[self._at[self._moving]] != LEAF]
+        self._moving = self._moving[self.routes.left[self._at[self._moving]] != LEAF]
 
     @property
     def moving(self) -> bool:
@@ -211,18 +221,21 @@ class Walk:
 
     def margins(self) -> Float64Array:
         """Base margin and leaf weights, summed tree after tree: (K, rows)."""
-        margin = np.repeat(self._routes.base_margin[:, None], self._rows, axis=1)
-        weights = self._routes.weight[self._at].reshape(-1, self._rows)
-        for tree in range(len(weights)):
-            margin[tree % self._routes.groups] += weights[tree]
-        return margin
+        base = np.repeat(self.routes.base_margin[:, None], self._rows, axis=1)
+        weights = self.routes.weight[self._at].reshape(-1, *base.shape)  # every round has a tree of each group
+        sums = np.concatenate((base[None], weights))
+        return np.add.accumulate(sums, out=sums)[-1].copy()  # unlike `sum`, which may add pairwise
 
 
 class PredictionResponder:
-    """Answers for the rows of one prediction request, given as `ModelShare.matrix` encodes them."""
+    """Answers for the rows of one prediction request, given as `ModelShare.matrix` encodes them.
 
-    def __init__(self, share: ModelShare, values: Float32Array) -> None:
+    `max_depth` is that of the model's job, as this party knows it.
+    """
+
+    def __init__(self, share: ModelShare, values: Float32Array, max_depth: int) -> None:
         self._records, self._values = share.records, values
+        self._paths = Paths(share.records, values.shape[1], max_depth)
 
     def handle(self, message: Message) -> Message:
         rows = self._values.shape[1]
@@ -232,30 +245,50 @@ class PredictionResponder:
             return Done()
         if isinstance(message, RouteRequest):
             return self._route(message, rows)
-        if isinstance(message, AllSplitsRequest):
-            every = np.arange(rows, dtype=np.int32)
-            bits = [
-                np.packbits(self._records.goes_left(self._values, np.repeat(np.int32(k), rows), every))
-                for k in range(self._records.count)
-            ]
-            left = np.array(bits, dtype=np.uint8).reshape(self._records.count, (rows + 7) // 8)
-            return AllSplits(self._records.tree, self._records.node, left)
         raise UnexpectedMessage(f"{message.type_name()} is not a request for a prediction")
 
     def _route(self, message: RouteRequest, rows: int) -> RouteAnswer:
-        nodes = len(message.tree)
-        fits = len(message.node) == nodes and len(message.starts) == nodes + 1
+        nodes, after = len(message.tree), message.after
+        fits = len(message.node) == len(after) == nodes and len(message.starts) == nodes + 1
         if not fits or message.starts[0] != 0 or message.starts[-1] != len(message.rows):
             raise MalformedMessage("the arrays of a routing request are inconsistent")
-        counts = np.diff(message.starts)
-        inside = len(message.rows) == 0 or (message.rows.min() >= 0 and message.rows.max() < rows)
-        if (counts < 0).any() or not inside:
-            raise MalformedMessage("a routing request contains rows that do not exist")
+        counts = np.subtract(message.starts[1:], message.starts[:-1], dtype=np.int64)  # so that none wraps around
+        if not _all_within(counts, 0, rows) or not _all_within(message.rows, 0, rows - 1):
+            raise MalformedMessage("a routing request contains rows that do not exist, or too many")
         records = self._records.find(message.tree, message.node)
         if (records < 0).any():
             raise MalformedMessage("a routing request contains a node that this party does not split")
         # So no request can ask for more than the splits of all rows.
-        if len(np.unique(records)) != nodes or (counts > rows).any():
-            raise MalformedMessage("a routing request repeats a node, or has more rows at a node than exist")
-        left = self._records.goes_left(self._values, np.repeat(records, counts), message.rows)
-        return RouteAnswer(np.packbits(left))
+        used = np.zeros(self._records.count, dtype=np.bool_)
+        used[records] = True
+        if np.count_nonzero(used) != nodes:
+            raise MalformedMessage("a routing request repeats a node")
+        at, of_rows, child = np.repeat(np.arange(nodes), counts), message.rows, _children(message, counts)
+        left: list[BoolArray] = []
+        while len(at):
+            self._paths.advance(records[at], of_rows)
+            left.append(self._records.goes_left(self._values, records[at], of_rows))
+            at = child[2 * at + ~left[-1]]
+            on = at >= 0
+            at, of_rows = at[on], of_rows[on]
+        return RouteAnswer(np.packbits(np.concatenate(left)) if left else np.empty(0, dtype=np.uint8))
+
+
+def _all_within(values: Int32Array | Int64Array, least: int, most: int) -> bool:
+    return not len(values) or bool(values.min() >= least and values.max() <= most)
+
+
+def _children(message: RouteRequest, counts: Int64Array) -> Int64Array:
+    """For both sides of each node of a request, the place of the node that comes after it, or -1."""
+    child = np.full(2 * len(message.tree), -1, dtype=np.int64)
+    (below,) = (message.after != -1).nonzero()
+    if len(below):
+        after = message.after[below]
+        parent = after >> 1
+        # A parent comes first, so there is no circle.
+        if after.min() < 0 or (parent >= below).any() or (message.tree[parent] != message.tree[below]).any():
+            raise MalformedMessage("a node of a routing request comes after none of its tree")
+        child[after] = below
+        if (child[after] != below).any() or counts[below].any():
+            raise MalformedMessage("two nodes of a routing request come after the same one, or one has its own rows")
+    return child

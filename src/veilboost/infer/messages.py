@@ -24,29 +24,44 @@ class BeginScoring(Message):
     """Active to passive: the rows to score in a deployment, by the slots of this generation of its index.
 
     -1: a record that the passive party does not have. All of its values are missing, so it goes the default direction.
+    `explain`: the scores are explained, if the owner's policy allows it.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("which of its rows are scored when, and how many others are scored without it", "passive"),
+        Reveals("that the scores are explained", "passive", given=("explain",)),
     )
     generation: int
     slots: Ints
+    explain: bool = False
 
 
 @dataclass(frozen=True)
 class RouteRequest(Message):
-    """Active to passive: which of `rows[starts[k]:starts[k+1]]` go left at node `node[k]` of tree `tree[k]`."""
+    """Active to passive: which of `rows[starts[k]:starts[k+1]]` go left at node `node[k]` of tree `tree[k]`.
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows reach which of its nodes", "passive"),)
+    Every node comes once. If `after[k]` is not -1, node k is a child of node `after[k] // 2` of the request, an earlier
+    one: its rows are those that go left there or, if `after[k]` is odd, right.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which rows reach which of its nodes", "passive"),
+        Reveals("which of its nodes is the child of which other one of its nodes", "passive"),
+    )
     tree: Ints
     node: Ints
     starts: Ints
     rows: Ints
+    after: Ints
 
 
 @dataclass(frozen=True)
 class RouteAnswer(Message):
-    """Passive to active: the left/right assignments, as packed bits."""
+    """Passive to active: the left/right assignments, as packed bits.
+
+    First those of the requested rows, in their order; then those of the rows that reach another node of the request, in
+    the same order; and so on.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the left/right assignments of the rows at the splits that they reach", "active"),
@@ -56,18 +71,12 @@ class RouteAnswer(Message):
 
 
 @dataclass(frozen=True)
-class AllSplitsRequest(Message):
-    """Active to passive: send the left/right assignments of all of your splits at once."""
-
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
-
-
-@dataclass(frozen=True)
 class AllSplits(Message):
-    """Passive to active: the assignments of all rows at each of its nodes, packed row by row."""
+    """Passive to active: the assignments of the rows at each of its nodes, packed row by row."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the left/right assignments of every row at every one of its splits, visited or not", "active"),
+        Reveals("the default direction of its splits, from records that the passive party does not have", "active"),
     )
     tree: Ints
     node: Ints
@@ -118,7 +127,6 @@ PREDICTION_MESSAGES: tuple[type[Message], ...] = (
     RouteAnswer,
     Done,
 )
-ONE_EXCHANGE_MESSAGES: tuple[type[Message], ...] = (BeginPrediction, AllSplitsRequest, AllSplits, Done)
 EXPLANATION_MESSAGES: tuple[type[Message], ...] = (
     BeginPrediction,
     SplitColumnsRequest,

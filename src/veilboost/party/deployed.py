@@ -6,11 +6,13 @@ import contextlib
 import threading
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from veilboost.align.slots import SLOT_MESSAGES, IndexRequest, LookUp, SlotOwner, SlotTable
+from veilboost.crypto.csprng import Csprng
 from veilboost.errors import (
     AgainstPolicy,
     DeploymentEnded,
@@ -24,9 +26,13 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
+from veilboost.infer.explaining import ExplanationResponder, explanation_release
 from veilboost.infer.joint import PredictionResponder
-from veilboost.infer.messages import PREDICTION_MESSAGES, BeginScoring
+from veilboost.infer.messages import EXPLANATION_MESSAGES, PREDICTION_MESSAGES, BeginScoring
 from veilboost.logs import EventLogger, reason
+from veilboost.party.approvals import Proposal as Approval
+from veilboost.party.approvals import require_approval, save_approval, stored_approval, use_approval
+from veilboost.party.booking import allow_explanation, book_explanation
 from veilboost.party.deployment_folder import (
     DAY,
     LIVE,
@@ -47,6 +53,7 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import DeployRequest, LookUpRequest, decide
 from veilboost.party.predicting import LOOKUPS_FILE, PREDICTIONS_FILE, spend_daily, spend_predictions
+from veilboost.party.proposals import Subject, digest_of, revealed
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, load_allowed
@@ -54,13 +61,14 @@ from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols.cost import VALUE
 from veilboost.protocols.memory import free_memory
-from veilboost.types import Float32Array, Int64Array
+from veilboost.types import Float32Array, Int64Array, Role
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.transcript import NoTranscript
 
 _LOG = EventLogger(__name__)
 LOOK_SECONDS = 1.0  # between two looks at the files of the table and of the deployment
 _SLOT = 96  # bytes of memory for each slot, besides the values
+_REKEY_SECONDS = 60.0  # by which the clocks of two parties may differ when keys are replaced
 _loading = threading.Lock()  # one table at a time
 
 
@@ -79,7 +87,8 @@ class Deployed:
         self._settings, self._folder = settings, folder
         self.status = folder.status
         run = RunFolder.open(settings.runs, self.status.run)
-        self._share, self._protocol = run.load_share(), read_job(run.job_text).protocol
+        self._share, job = run.load_share(), read_job(run.job_text)
+        self._protocol, self._max_depth = job.protocol, job.training.max_depth
         if self._share.records.digest(self.status.trees) != self.status.digest:
             raise StateDiffers(
                 f"the share of the run {self.status.run!r} is not the one that was deployed",
@@ -152,7 +161,7 @@ class Deployed:
         self._trail.add(peer=peer.party, what="looked up", rows=number)
         return self._owner.looked_up(request)
 
-    def begin(self, peer: PeerIdentity, message: BeginScoring) -> PredictionResponder:
+    def begin(self, peer: PeerIdentity, message: BeginScoring) -> PredictionResponder | ExplanationResponder:
         """The responder for these slots. They count towards the daily limit and stand in the trail."""
         rows = self._rows
         if message.generation != rows.slots.generation:
@@ -163,10 +172,25 @@ class Deployed:
         places = np.where(slots >= 0, rows.row_of[slots], -1)
         if (places[slots >= 0] < 0).any():
             raise MalformedMessage("a slot was removed", public=True)
+        values, asked = rows.values[:, places], {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
+        if message.explain:
+            return self._explain(peer, values, asked)
         self._predictions.take(peer, len(slots))
         self._book("scored", "the left/right assignments of scored rows at the splits that they reach", peer)
-        self._trail.add(peer=peer.party, what="scored", rows=len(slots), slots=slots.tolist())
-        return PredictionResponder(self._share, rows.values[:, places])
+        self._trail.add(what="scored", **asked)
+        return PredictionResponder(self._share, values, self._max_depth)
+
+    def _explain(self, peer: PeerIdentity, values: Float32Array, asked: dict[str, Any]) -> ExplanationResponder:
+        """The responder for an explanation. Each is booked: it releases the assignments at all splits."""
+        if not asked["rows"]:
+            raise MalformedMessage("an explanation has no rows", public=True)
+        allow_explanation(self._settings, peer, self._share.records.count)  # before anything is spent
+        self._predictions.take(peer, asked["rows"])
+        request = Csprng().bytes(16).hex()
+        release = explanation_release(self._share, self._protocol, peer.party, request, asked["rows"])
+        book_explanation(self._settings, self._entry, peer, release)
+        self._trail.add(what="explained", **asked)
+        return ExplanationResponder(self._share, values, self._settings.policy.explanations)
 
     def _book(self, release: str, what: str, peer: PeerIdentity) -> None:
         """Book the releases of a day, before the first of them is sent; the trail has the details."""
@@ -181,9 +205,13 @@ class Deployed:
             release=name,
             counted=False,
         )
-        job = f"deployment {self.status.name} {self.status.version}/{self._folder.id[:12]}"
-        Ledger(self._settings.ledger_file).append(job, event)
+        Ledger(self._settings.ledger_file).append(self._entry, event)
         self._booked.add(name)
+
+    @property
+    def _entry(self) -> str:
+        """The name of the deployment in the ledger."""
+        return f"deployment {self.status.name} {self.status.version}/{self._folder.id[:12]}"
 
     def close(self) -> None:
         self._predictions.give_back()
@@ -273,20 +301,42 @@ def read_trail(settings: PartySettings, folder: DeploymentFolder, id: str | None
     return [each for each in found if id is None or id in map(str, each.get("ids", ()))]
 
 
+def _digest(message: ProposeDeployment) -> str:
+    """The digest for an approval. The id is random, and every attempt has another version."""
+    return digest_of("deployment", message.name, message.run, repr(message.days), str(message.trees), message.digest)
+
+
+def _subject(settings: PartySettings, run: RunFolder, message: ProposeDeployment) -> Subject:
+    """What a person reads before approving a deployment."""
+    share, table = run.load_share(), load_allowed(settings).without_label()
+    return Subject(
+        kind="deployment",
+        role=Role.PASSIVE,
+        job=message.name,
+        protocol=read_job(run.job_text).protocol,
+        settings={"run": run.path.name, "days": f"{message.days:g}", "trees": str(message.trees)},
+        table=settings.own_data.table,
+        columns=tuple(column.name for column in share.columns),
+        rows=table.rows,
+        reveals=revealed((*SLOT_MESSAGES, *PREDICTION_MESSAGES), (Role.ACTIVE, Role.PASSIVE), Role.PASSIVE),
+    )
+
+
 Proposal = ProposeDeployment | OpenDeployment | WithdrawDeployment
 
 
 class DeploymentSession(Session):
     """A peer's session with one deployment. It lasts as long as the peer likes."""
 
-    catalogue = Catalogue({*CONTROL_MESSAGES, *SLOT_MESSAGES, *PREDICTION_MESSAGES})
+    catalogue = Catalogue({*CONTROL_MESSAGES, *SLOT_MESSAGES, *PREDICTION_MESSAGES, *EXPLANATION_MESSAGES})
 
     def __init__(self, context: SessionContext, opening: Proposal) -> None:
         super().__init__(context)
         self._transcript = NoTranscript(self.settings.name)
         self._folder = DeploymentFolder.at(self.settings, opening.id)
         self._deployed: Deployed | None = None
-        self._responder: PredictionResponder | None = None
+        self._responder: PredictionResponder | ExplanationResponder | None = None
+        self._approved = False  # whether its approval is used, if it needs one
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         self._only_proposer(peer)
@@ -301,6 +351,7 @@ class DeploymentSession(Session):
             return Done()
         if self._deployed is None:
             raise UnexpectedMessage(f"{message.type_name()} came too early")
+        self._use_approval()
         self._look(self._deployed)
         return self._answer(self._deployed, peer, message)
 
@@ -331,24 +382,27 @@ class DeploymentSession(Session):
             )
         if self._folder.exists:
             raise UnexpectedMessage("there is already a deployment with this id")
+        until, approval = self._approved_until(peer, run, message)
         live = sum(each.status.now == LIVE for each in list_deployments(settings))
         if live >= settings.limits.max_deployments:
             raise LimitReached(
-                f"there are {live} live deployments", public="the party has as many deployments as it allows"
+                f"there are {live} live deployments",
+                "withdraw one of them, or raise max_deployments under [limits]",
+                public="the party has as many deployments as it allows",
             )
-        now = time.time()
         status = DeploymentStatus(
             name=name,
             version=message.version,
             run=run.path.name,
             active=peer.party,
             parties=(settings.name,),
-            created=now,
-            until=now + message.days * DAY,
+            created=time.time(),
+            until=until,
             trees=message.trees,
             digest=message.digest,
         )
         folder = DeploymentFolder.create(settings, message.id, status)
+        save_approval(folder.path, approval)
         try:
             self._deployed = self._load()
         except BaseException:
@@ -356,6 +410,30 @@ class DeploymentSession(Session):
             raise
         _LOG.info("deployment_accepted", f"{status.label}, for {message.days:g} days")
         return Done()
+
+    def _approved_until(
+        self, peer: PeerIdentity, run: RunFolder, message: ProposeDeployment
+    ) -> tuple[float, Approval | None]:
+        """Until when the deployment may last, and its approval. Raises if a person must approve it and has not.
+
+        New keys for a live deployment of the same share need no approval, but do not prolong it.
+        """
+        until, settings = time.time() + message.days * DAY, self.settings
+        if settings.policy.approval == "ask":
+            same = peer.party, message.name, message.run, message.digest
+            for each in (folder.status for folder in list_deployments(settings)):
+                replaces = each.now == LIVE and (each.active, each.name, each.run, each.digest) == same
+                if replaces and until <= each.until + _REKEY_SECONDS:
+                    return min(until, each.until), None
+        return until, require_approval(settings, peer, _digest(message), partial(_subject, settings, run, message))
+
+    def _use_approval(self) -> None:
+        """The first message after all parties have accepted: the approval allows no other deployment."""
+        if not self._approved:
+            approval = stored_approval(self._folder.path)
+            if approval is not None and approval.used_at is None:
+                save_approval(self._folder.path, use_approval(self.settings, approval))
+            self._approved = True
 
     def _open(self, peer: PeerIdentity, message: OpenDeployment) -> Done:
         status = self._own(peer, message.id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -23,8 +24,8 @@ from veilboost import at_rest, durable
 from veilboost.crypto.csprng import KEY_BYTES, Csprng
 from veilboost.durable import keeping
 from veilboost.errors import DamagedState, InvalidParameter, UnknownDeployment
-from veilboost.logs import EventLogger
-from veilboost.party.runs import FORMAT
+from veilboost.logs import EventLogger, reason
+from veilboost.party.runs import FORMAT, date_text
 from veilboost.party.settings import PartySettings
 from veilboost.types import AnyArray, PartyName
 
@@ -33,6 +34,7 @@ LIVE, WITHDRAWN, EXPIRED = "live", "withdrawn", "expired"
 STATUS, KEY, INDEX, TRAIL = "status.json", "deployment.key", "index.npz", "trail-"
 DAY = 86_400.0  # seconds
 _ID = re.compile(r"[0-9a-f]{32}")
+_UNFINISHED = 3600.0  # seconds after which a folder without a status is of a process that was killed
 _LOG = EventLogger(__name__)
 
 
@@ -103,13 +105,29 @@ class DeploymentFolder:
             found: dict[str, Any] = json.loads(self.status_file.read_bytes())
             found.pop("format")
             found["parties"] = tuple(found["parties"])
+            found["created"], found["until"] = float(found["created"]), float(found["until"])
             return DeploymentStatus(**found)
         except FileNotFoundError:
             raise UnknownDeployment(f"there is no deployment in {self.path}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedState(
                 f"{self.status_file} cannot be read", "restore it from a backup; or delete the folder, and deploy again"
             ) from error
+
+    def about(self) -> dict[str, Any]:
+        """The deployment, for its owner."""
+        status = self.status
+        return {
+            "id": self.id,
+            "name": status.name,
+            "version": status.version,
+            "state": status.now,
+            "run": status.run,
+            "active": status.active,
+            "parties": list(status.parties),
+            "created": date_text(status.created),
+            "until": date_text(status.until),
+        }
 
     def write_status(self, status: DeploymentStatus) -> None:
         with keeping(f"{STATUS} cannot be written"):
@@ -201,10 +219,22 @@ class Trail:
 # --- all deployments of a party -------------------------------------------------------------------------------------
 
 
+def all_folders(settings: PartySettings) -> list[DeploymentFolder]:
+    """The folders of all deployments of a party, also of those whose status cannot be read."""
+    return [DeploymentFolder(file.parent) for file in sorted((settings.runs / DEPLOYMENTS).glob(f"*/{STATUS}"))]
+
+
 def list_deployments(settings: PartySettings) -> list[DeploymentFolder]:
-    """All deployments of a party, newest first."""
-    found = [DeploymentFolder(file.parent) for file in (settings.runs / DEPLOYMENTS).glob(f"*/{STATUS}")]
-    return sorted(found, key=lambda each: -each.status.created)
+    """All deployments of a party, newest first. One whose status cannot be read is logged, and left out."""
+    created = dict[DeploymentFolder, float]()
+    for each in all_folders(settings):
+        try:
+            created[each] = each.status.created
+        except UnknownDeployment:  # it was deleted just now
+            continue
+        except DamagedState as error:
+            _LOG.warning("deployment_damaged", reason(error), error)
+    return sorted(created, key=lambda each: -created[each])
 
 
 def find_deployment(
@@ -233,7 +263,11 @@ def deployment_of_run(settings: PartySettings, run: Path) -> DeploymentFolder | 
 
 
 def end_expired(settings: PartySettings) -> None:
-    """Remove the secrets of the deployments whose time is over."""
+    """Remove the secrets of the deployments whose time is over, and folders that a killed process left unfinished."""
     for each in list_deployments(settings):
         if each.status.state == LIVE and each.status.now == EXPIRED:
             each.end(EXPIRED)
+    for path in (settings.runs / DEPLOYMENTS).glob("*"):
+        if not DeploymentFolder(path).exists and time.time() - path.stat().st_mtime >= _UNFINISHED:
+            with keeping(f"{path} cannot be deleted"):
+                shutil.rmtree(path)

@@ -1,7 +1,7 @@
-"""Standing deployments at the active party: propose, open, score, re-key, withdraw.
+"""Standing deployments at the active party: propose, open, score, explain, re-key, withdraw.
 
 A deployment keeps every passive party ready to route rows of a finished model. Ids are looked up once and addressed by
-slots afterwards (`align.slots`), so a request takes one exchange for each level at which rows wait for another party.
+slots afterwards (`align.slots`), so a request takes one exchange whenever all rows wait for another party.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, get_args
+from typing import Literal, Self, TypeVar, get_args
 
 import numpy as np
 
@@ -34,9 +32,10 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
+from veilboost.infer.explaining import explain_joint
 from veilboost.infer.joint import JointModel
-from veilboost.infer.messages import PREDICTION_MESSAGES, BeginScoring
-from veilboost.infer.scores import ModelInfo
+from veilboost.infer.messages import EXPLANATION_MESSAGES, PREDICTION_MESSAGES, BeginScoring
+from veilboost.model.explanation import Explanation
 from veilboost.party.coordinator import RELEASE_SECONDS, Connections
 from veilboost.party.deployment_folder import (
     DAY,
@@ -45,23 +44,23 @@ from veilboost.party.deployment_folder import (
     DeploymentFolder,
     DeploymentStatus,
     deployment_of_run,
-    find_deployment,
     list_deployments,
 )
 from veilboost.party.job import run_name
 from veilboost.party.messages import CONTROL_MESSAGES, OpenDeployment, ProposeDeployment, WithdrawDeployment
-from veilboost.party.predicting import LivePredictor, Prediction, open_predictor
+from veilboost.party.predicting import LivePredictor, open_predictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
-from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Done
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import NoTranscript
 
 Unknown = Literal["error", "skip", "default"]
+Made = TypeVar("Made")
 KNOWN = "known"
-CATALOGUE = Catalogue({*CONTROL_MESSAGES, *SLOT_MESSAGES, *PREDICTION_MESSAGES})
+CATALOGUE = Catalogue({*CONTROL_MESSAGES, *SLOT_MESSAGES, *PREDICTION_MESSAGES, *EXPLANATION_MESSAGES})
 CALL_SECONDS = 3.0  # how long a request waits for a party
 DAYS = 90.0  # lifetime of a deployment
 _ATTEMPTS = 4  # a request is made again after a party was restarted or its table has changed
@@ -139,8 +138,7 @@ class Deployment:
         DeploymentEnded
             A party, or this one, has withdrawn the deployment, or its time is over.
         """
-        if unknown not in get_args(Unknown):
-            raise InvalidParameter(f"unknown is {unknown!r}", f"use {', '.join(get_args(Unknown))}")
+        _check_unknown(unknown)
         values = self._predictor.share.matrix(table.columns, table.rows)
         request = _Request(canonical_ids(table.ids), values, unknown, Future())
         with self._adding:
@@ -161,45 +159,79 @@ class Deployment:
             for request in batch:
                 if not request.answer.done():
                     request.answer.set_exception(error)
-        if self._directory.looked_up > _GROWTH * self._saved:
-            self.save()
+        self._save_growth()
 
     def _score(self, batch: Sequence[_Request], peers: Peers) -> None:
         """Score the rows of all requests in one walk."""
-        texts = [text for request in batch for text in request.ids]
-        keys = self._directory.keys(texts)
-        self._directory.look_up(dict(zip(keys, texts, strict=True)), peers)
-        slots = self._directory.slots(keys)
-        known = np.stack([slots[name] != UNKNOWN for name in self._directory.parties])
+        slots, known = self._find([text for request in batch for text in request.ids], peers)
         edges = np.cumsum([0, *(len(request.ids) for request in batch)])
-        walked = np.zeros(len(keys), dtype=np.bool_)
+        walked = np.zeros(known.shape[1], dtype=np.bool_)
         for request, low, high in zip(batch, edges, edges[1:], strict=False):
             if not request.answer.done():
-                walked[low:high] = self._rows_of(request, known[:, low:high])
+                try:
+                    walked[low:high] = _walked(known[:, low:high], request.unknown)
+                except RowsDiffer as error:  # the others are not affected
+                    request.answer.set_exception(error)
         values = np.concatenate([request.values for request in batch], axis=1)[:, walked]
-        begin = {
-            name: BeginScoring(self._directory.generations[name], places[walked]) for name, places in slots.items()
-        }
-        found = self._model.skeleton.loss.predict(self._model.margins(values, peers, begin))
-        scores = np.full((len(keys), *found.shape[1:]), np.nan)
-        scores[walked] = found
+        margins = self._model.margins(values, peers, self._begin(slots, walked))
+        scores = self._scores(margins, walked)
         for request, low, high in zip(batch, edges, edges[1:], strict=False):
             if not request.answer.done():
                 request.answer.set_result((scores[low:high], self._status(known[:, low:high])))
 
-    def _rows_of(self, request: _Request, known: BoolArray) -> BoolArray:
-        """Which rows of a request are walked. One that is refused gets its error; the others are not affected."""
-        everywhere: BoolArray = np.all(known, axis=0)
-        if request.unknown == "error" and not everywhere.all():
-            lost = int((~everywhere).sum())
-            request.answer.set_exception(
-                RowsDiffer(
-                    f"{lost} of the {len(everywhere)} rows are not known to every party",
-                    "predict rows that all parties have, or choose skip or default for the others (--unknown)",
-                )
-            )
-            return np.zeros_like(everywhere)
-        return np.ones_like(everywhere) if request.unknown == "default" else everywhere
+    # --- explaining -------------------------------------------------------------------------------------
+
+    def explain(
+        self, table: PartyTable, unknown: Unknown = "error", seconds: float = CALL_SECONDS
+    ) -> tuple[Scored, Explanation]:
+        """Scores of new rows, and the contributions of the features to them, as far as the other parties show them.
+
+        Parameters and errors are those of `score`. The contributions of rows that were skipped are NaN.
+        """
+        _check_unknown(unknown)
+        ids = canonical_ids(table.ids)
+        with self._serving:
+            self._timeout(seconds, seconds)
+            found = self._again(lambda peers: self._explain(table, ids, unknown, peers))
+            self._save_growth()
+        return found
+
+    def _explain(
+        self, table: PartyTable, ids: Sequence[bytes], unknown: Unknown, peers: Peers
+    ) -> tuple[Scored, Explanation]:
+        slots, known = self._find(ids, peers)
+        walked = _walked(known, unknown)
+        classes, rows = self._predictor.skeleton.classes, np.flatnonzero(walked)
+        if len(rows):
+            begin, columns = self._begin(slots, walked, explain=True), table.take(rows).columns
+            found = explain_joint(self._model.share, columns, len(rows), peers, begin, self._connections.settings.cores)
+        else:  # nobody is asked
+            nothing = np.empty((0, self._predictor.skeleton.trees_per_round, 1))
+            found = Explanation.of(nothing, (), (), {}, classes)
+        scored = Scored(table.ids, self._scores(found.margins, walked), classes, self._status(known))
+        return scored, found.spread(walked)
+
+    # --- rows -------------------------------------------------------------------------------------------
+
+    def _find(self, texts: Sequence[bytes], peers: Peers) -> tuple[Mapping[PartyName, Int32Array], BoolArray]:
+        """The slots of ids at each party, and which party (a row of the matrix) knows which id."""
+        keys = self._directory.keys(texts)
+        self._directory.look_up(dict(zip(keys, texts, strict=True)), peers)
+        slots = self._directory.slots(keys)
+        return slots, np.stack([slots[name] != UNKNOWN for name in self._directory.parties])
+
+    def _begin(
+        self, slots: Mapping[PartyName, Int32Array], walked: BoolArray, explain: bool = False
+    ) -> Mapping[PartyName, BeginScoring]:
+        generations = self._directory.generations
+        return {name: BeginScoring(generations[name], places[walked], explain) for name, places in slots.items()}
+
+    def _scores(self, margins: Float64Array, walked: BoolArray) -> Float64Array:
+        """The scores of all rows, from the margins of those that were walked; NaN for the others."""
+        found = self._model.skeleton.loss.predict(margins)
+        scores = np.full((len(walked), *found.shape[1:]), np.nan)
+        scores[walked] = found
+        return scores
 
     def _status(self, known: BoolArray) -> tuple[str, ...]:
         if known.all():
@@ -210,25 +242,27 @@ class Deployment:
 
     # --- the other parties ------------------------------------------------------------------------------
 
-    def _again(self, act: Callable[[Peers], None]) -> None:
+    def _again(self, act: Callable[[Peers], Made]) -> Made:
         """Do something with all parties; again if one was restarted, its table has changed, or there are new keys."""
-        for last in (*(_ATTEMPTS - 1) * (False,), True):
+        attempts = 0
+        while True:
+            attempts += 1
             try:
                 return self._attempt(act)
             except StaleSession:
-                if last:
+                if attempts == _ATTEMPTS:
                     raise
                 self._opened.clear()
             except StaleIndex:
-                if last:
+                if attempts == _ATTEMPTS:
                     raise
                 self._directory.refresh(Peers(dict(self._callers)), *self.status.parties)
                 self._saved = 0  # so that the new generation is stored
             except DeploymentEnded:
-                if last or not self._replaced():
+                if attempts == _ATTEMPTS or not self._replaced():
                     raise
 
-    def _attempt(self, act: Callable[[Peers], None]) -> None:
+    def _attempt(self, act: Callable[[Peers], Made]) -> Made:
         if self.status.now != LIVE:
             raise DeploymentEnded(f"the deployment {self.status.label} is {self.status.now}")
         peers = Peers(dict(self._callers))
@@ -237,7 +271,7 @@ class Deployment:
             peers.ask({name: OpenDeployment(self.folder.id) for name in unopened}, Done)
             self._opened.update(unopened)
             self._directory.refresh(peers, *unopened)
-        act(peers)
+        return act(peers)
 
     def _replaced(self) -> bool:
         """Whether the deployment was given new keys; from now on this is the new one."""
@@ -285,9 +319,15 @@ class Deployment:
                 )
                 for name in status.parties
             }
-            Peers(dict(self._callers)).ask(proposals, Done)
+            peers, refusals = Peers(dict(self._callers)), list[VeilBoostError]()
+            for name, pending in peers.send(proposals).items():
+                try:
+                    peers.collect({name: pending}, Done)
+                except VeilBoostError as error:  # the others must have decided before it is withdrawn
+                    refusals.append(error)
+            if refusals:
+                raise refusals[0]
             self._opened.update(proposals)
-            peers = Peers(dict(self._callers))
             self._directory.refresh(peers, *status.parties)
             texts = canonical_ids(settings.own_data.load().ids)
             self._directory.look_up(dict(zip(self._directory.keys(texts), texts, strict=True)), peers)
@@ -304,6 +344,10 @@ class Deployment:
             self.folder.save_index(self._directory.state())
             self._saved = self._directory.looked_up
 
+    def _save_growth(self) -> None:
+        if self._directory.looked_up > _GROWTH * self._saved:
+            self.save()
+
     def close(self) -> None:
         with self._serving:
             if self._directory.looked_up != self._saved:
@@ -318,6 +362,22 @@ class Deployment:
         self.close()
 
 
+def _check_unknown(unknown: str) -> None:
+    if unknown not in get_args(Unknown):
+        raise InvalidParameter(f"unknown is {unknown!r}", f"use {', '.join(get_args(Unknown))}")
+
+
+def _walked(known: BoolArray, unknown: Unknown) -> BoolArray:
+    """Which rows of a request are walked, given which party knows which of them. Raises if it is refused."""
+    everywhere: BoolArray = np.all(known, axis=0)
+    if unknown == "error" and not everywhere.all():
+        raise RowsDiffer(
+            f"{int((~everywhere).sum())} of the {len(everywhere)} rows are not known to every party",
+            "choose rows that all parties have, or skip or default for the others (--unknown)",
+        )
+    return np.ones_like(everywhere) if unknown == "default" else everywhere
+
+
 def open_deployment(settings: PartySettings, folder: Path) -> Deployment:
     """The newest live deployment of the run in this folder. Contacts no party yet."""
     found = deployment_of_run(settings, folder)
@@ -325,37 +385,6 @@ def open_deployment(settings: PartySettings, folder: Path) -> Deployment:
         what = f"the run {folder.resolve().name!r} is not deployed"
         raise UnknownDeployment(what, f"run veilboost deploy {folder} --config FILE")
     return Deployment(settings, found)
-
-
-class Scorer(NamedTuple):
-    """How a run predicts new rows: about the model, a reader of rows, and the prediction."""
-
-    info: ModelInfo
-    load: Callable[[object], PartyTable]
-    predict: Callable[[PartyTable], Prediction | Scored]
-
-
-@contextmanager
-def open_scorer(
-    settings: PartySettings, folder: Path, name: str | None = None, unknown: Unknown = "error"
-) -> Generator[Scorer]:
-    """Predict with the named deployment, or that of the run in this folder; without one, in a session of its own."""
-    found = deployment_of_run(settings, folder) if name is None else find_deployment(settings, name, live=True)
-    if found is None:
-        if unknown != "error":
-            raise UnsupportedCombination(
-                f"--unknown {unknown} needs a deployment", f"run veilboost deploy {folder} --config FILE first"
-            )
-        opened = open_predictor(settings, folder)
-        yield Scorer(opened.info, opened.load, opened.predict)
-        return
-    if found.status.run != folder.resolve().name:
-        raise InvalidParameter(
-            f"the deployment {found.status.label} is of the run {found.status.run!r}", "give its run folder as --model"
-        )
-    seconds = settings.limits.connect_seconds
-    with Deployment(settings, found) as deployed:
-        yield Scorer(deployed.info, deployed.load, partial(deployed.score, unknown=unknown, seconds=seconds))
 
 
 def deploy(settings: PartySettings, folder: Path, days: float = DAYS, name: str | None = None) -> Deployment:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Self, cast
@@ -14,6 +13,7 @@ import numpy as np
 
 from veilboost import at_rest
 from veilboost.config import TrainingConfig
+from veilboost.data.categories import with_categories
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.durable import keeping, make_folder, remove
@@ -95,7 +95,10 @@ class ServiceClient:
 def own_attributes(share: ModelShare, settings: PartySettings, training: TrainingConfig) -> Directory:
     """The attributes that a party registers: the columns of its share, and which have missing values in its table."""
     columns = {column.name: column for column in load_allowed(settings).columns}
-    named = [replace(columns[info.name], categories=info.categories) for info in share.columns]
+    named = [
+        columns[info.name] if info.categories is None else with_categories(columns[info.name], info.categories)
+        for info in share.columns
+    ]
     # If "auto" chose sets, a split by one category can be served; any other split is refused on encryption.
     categories = "onehot" if training.categories == "auto" else training.categories
     return Directory(attributes_of(share.party, named, categories))

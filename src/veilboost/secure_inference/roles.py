@@ -221,7 +221,7 @@ class EncryptedModel:
             index: list[Int64Array] = []
             place: list[int] = []
             for _, pairs in walk.waiting():
-                at = [self._place[key] for key in zip(pairs.tree.tolist(), pairs.node.tolist(), strict=True)]
+                at = [self._place[key] for key in self._routes.keys(pairs.at)]
                 index.append(pairs.index)
                 place += np.repeat(at, pairs.counts).tolist()
             waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)

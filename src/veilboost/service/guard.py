@@ -32,7 +32,7 @@ from veilboost.errors import (
 from veilboost.party.identity import read_private
 
 Log = Callable[[str], None]
-ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
+ROUTES = frozenset({"/", "/v1/predict", "/v1/explain", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
 OPEN_ROUTES = frozenset({"/healthz"})  # probes have no token, and no limit
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SHORTEST_TOKEN = 16

@@ -53,10 +53,12 @@ Number = StrictInt | StrictFloat | StrictBool | None  # boolean columns are trai
 Category = StrictStr | StrictInt | StrictFloat | StrictBool | None
 REFERENCE = "#/components/schemas/{model}"
 UNKNOWN = get_args(Unknown)
+REASONS, MOST_REASONS = 4, 100  # reason codes of an explained row, unless the request says how many
 UNKNOWN_ROWS = (
     "a row that a party does not know: `error` refuses the request, `skip` gives the row no score, `default` takes the "
     "direction of missing values at the nodes of that party"
 )
+REASONED = "the features that raised the score most, the strongest first; null if the row was skipped"
 SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json describes a row'
 
 
@@ -100,8 +102,15 @@ class Health(BaseModel):
     peers: dict[str, bool | None]
 
 
+class Feature(BaseModel):
+    """A feature of an explanation: a column of this party, or what another party shows of its columns."""
+
+    name: str = Field(examples=["income", "shop#3", "shop"])
+    party: str
+
+
 class Schema:
-    """The row and score schemas of one model."""
+    """The schemas of rows, scores and explanations of one model."""
 
     def __init__(self, info: ModelInfo, version: int, most_rows: int) -> None:
         self.info, self.version, self.most_rows = info, version, most_rows
@@ -113,16 +122,20 @@ class Schema:
         row = _closed("Row", id=(Whole | Text, Field(alias=self.id_key)), **fields)
         listed: Any = list[row]
         self.rows: TypeAdapter[list[Any]] = TypeAdapter(listed)
-        many = (listed, Field(min_length=1, max_length=most_rows))
-        unknown = (Unknown, Field("error", description=UNKNOWN_ROWS))
-        self._body = TypeAdapter[Any](
-            _closed("OneRow", row=(row, ...), unknown=unknown) | _closed("ManyRows", rows=many, unknown=unknown)
-        )
+        self._row, self._listed = row, listed
         status = (str, Field(description="`known`, or the parties that do not know the row", examples=["known"]))
-        entry = _closed("Score", id=(Whole | Text, ...), **_scores(info), status=status)
+        score: dict[str, Any] = {"id": (Whole | Text, ...), **_scores(info), "status": status}
+        entry = _closed("Score", **score, reasons=(list[str] | None, Field(None, description=REASONED)))
+        explained = _closed(
+            "Explained", **score, **_contributions(info), reasons=(list[str] | None, Field(description=REASONED))
+        )
         model: dict[str, Any] = {"model": (str, ...), "version": (int, ...)}
-        self.answer = _closed("OneScore", **model, prediction=(entry, ...)) | _closed(
+        self.scores = _closed("OneScore", **model, prediction=(entry, ...)) | _closed(
             "ManyScores", **model, predictions=(list[entry], ...)
+        )
+        model["features"] = (list[Feature], ...)
+        self.explanations = _closed("OneExplanation", **model, explanation=(explained, ...)) | _closed(
+            "ManyExplanations", **model, explanations=(list[explained], ...)
         )
 
     def about(self) -> About:
@@ -149,9 +162,16 @@ class Schema:
             most_rows=self.most_rows,
         )
 
-    def body(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The JSON schema of a request, and the definitions that it refers to."""
-        schema = self._body.json_schema(ref_template=REFERENCE)
+    def body(self, one: str, many: str, reasons: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The JSON schema of a request, under these names, and the definitions that it refers to."""
+        about = "number of reason codes of a row; the other parties must allow explanations"
+        options = {
+            "unknown": (Unknown, Field("error", description=UNKNOWN_ROWS)),
+            "reasons": (int, Field(reasons, ge=0, le=MOST_REASONS, description=about)),
+        }
+        rows = (self._listed, Field(min_length=1, max_length=self.most_rows))
+        bodies = _closed(one, row=(self._row, ...), **options) | _closed(many, rows=rows, **options)
+        schema = TypeAdapter[Any](bodies).json_schema(ref_template=REFERENCE)
         return schema, schema.pop("$defs")
 
 
@@ -168,6 +188,21 @@ def _scores(info: ModelInfo) -> dict[str, Any]:
     return {"scores": (dict[name, float] | None, ...), "predicted": (name | None, ...)}
 
 
+def _contributions(info: ModelInfo) -> dict[str, Any]:
+    """The expected margin and the contributions of a row; null if it was skipped."""
+    margin, by_feature = float, dict[str, float]
+    if info.objective == "multiclass":
+        name: Any = Literal[info.classes or ()]
+        margin, by_feature = dict[name, float], dict[name, dict[str, float]]
+    return {
+        "expected": (margin | None, Field(description="the expected margin: the score before the link function")),
+        "contributions": (
+            by_feature | None,
+            Field(description="of each feature; with `expected`, they add up to the margin"),
+        ),
+    }
+
+
 @dataclass(frozen=True)
 class ParsedRequest:
     """A valid request: ids as sent, and a table whose ids are texts in canonical form."""
@@ -176,10 +211,14 @@ class ParsedRequest:
     ids: tuple[Any, ...]
     table: PartyTable
     unknown: Unknown
+    reasons: int
 
 
-def read_request(body: bytes, schema: Schema) -> ParsedRequest:
-    """Parse a request. Raises a coded error unless it is exactly one row or a list of rows of this model."""
+def read_request(body: bytes, schema: Schema, reasons: int = 0) -> ParsedRequest:
+    """Parse a request. Raises a coded error unless it is exactly one row or a list of rows of this model.
+
+    `reasons`: the number of reason codes, unless the request has another.
+    """
     value = _parse(body)
     if not isinstance(value, dict):
         raise MalformedMessage("the body is not an object", SHAPE)
@@ -187,6 +226,11 @@ def read_request(body: bytes, schema: Schema) -> ParsedRequest:
     unknown = parts.pop("unknown", UNKNOWN[0])
     if unknown not in UNKNOWN:
         raise InvalidParameter("unknown has none of its values", f"send one of {', '.join(UNKNOWN)}, or leave it out")
+    reasons = parts.pop("reasons", reasons)
+    if type(reasons) is not int or not 0 <= reasons <= MOST_REASONS:
+        raise InvalidParameter(
+            f"reasons is not a whole number from 0 to {MOST_REASONS}", "send how many reason codes a row should have"
+        )
     if len(parts) != 1:
         raise MalformedMessage("the body does not have exactly one of the keys row and rows", SHAPE)
     (key, content), *_ = parts.items()
@@ -212,7 +256,7 @@ def read_request(body: bytes, schema: Schema) -> ParsedRequest:
     )
     canonical = canonical_ids(np.array(ids, dtype=np.int64 if whole else np.str_))
     table = PartyTable(np.array([id.decode() for id in canonical]), columns)
-    return ParsedRequest(key == "row", tuple(ids), table, unknown)
+    return ParsedRequest(key == "row", tuple(ids), table, unknown, reasons)
 
 
 def _parse(body: bytes) -> Any:

@@ -17,11 +17,12 @@ from veilboost.infer.messages import (
     EXPLANATION_MESSAGES,
     AllSplits,
     AllSplitsOfRows,
-    AllSplitsRequest,
     BeginPrediction,
+    RouteRequest,
     SplitColumns,
     SplitColumnsRequest,
 )
+from veilboost.model import share
 from veilboost.model.export import to_xgboost_json
 from veilboost.model.joined import join
 from veilboost.wire.channel import MemoryChannel, Peers
@@ -166,6 +167,17 @@ def test_pseudonyms_hold_for_the_model_and_names_come_only_with_their_level():
     ]
 
 
+@pytest.mark.parametrize("pairs", [1, 300, 1 << 16])
+def test_assignments_do_not_depend_on_how_many_are_computed_at_once(monkeypatch, pairs):
+    records = (part := trained(parties=2)["p1"]).records
+    values = part.matrix(fresh(2)[1]["p1"].columns, ROWS)
+    monkeypatch.setattr(share, "_PAIRS_AT_ONCE", pairs)
+    rows = np.arange(ROWS, dtype=np.int32)
+    one_by_one = [records.goes_left(values, np.full(ROWS, at, np.int32), rows) for at in range(records.count)]
+    np.testing.assert_array_equal(records.all_left(values), np.packbits(np.stack(one_by_one), axis=1))
+    assert records.all_left(values[:, :0]).shape == (records.count, 0)
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -179,7 +191,7 @@ def test_a_responder_refuses_other_rows_and_other_requests():
     with pytest.raises(MalformedMessage):
         responder.handle(BeginPrediction(ROWS - 1))
     with pytest.raises(UnexpectedMessage):
-        responder.handle(AllSplitsRequest())
+        responder.handle(RouteRequest(*(np.empty(0, np.int32),) * 5))
     assert isinstance(responder.handle(SplitColumnsRequest()), SplitColumns)
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from parties import CONFIG, DEADLINE, PARTIES, Town, free_port, make_certificates, until
+from deploying import PASSIVE, Asking, Deploying, ints
+from parties import DEADLINE, PARTIES, make_certificates, until
 from veilboost.align.slots import IndexRequest, LookUp
-from veilboost.boost.objective import make_objective
 from veilboost.crypto.curve import hash_to_points
-from veilboost.data.load import load_table
 from veilboost.errors import (
     DeploymentEnded,
+    LimitReached,
     MalformedMessage,
     PeerRefused,
     PeerUnreachable,
@@ -32,111 +30,22 @@ from veilboost.errors import (
     UnknownDeployment,
     VeilBoostError,
 )
-from veilboost.infer.messages import BeginScoring, RouteRequest
-from veilboost.model.joined import join
+from veilboost.infer.messages import (
+    AllSplits,
+    AllSplitsOfRows,
+    BeginScoring,
+    RouteAnswer,
+    RouteRequest,
+    SplitColumnsRequest,
+)
+from veilboost.model.explanation import Explanation
+from veilboost.model.share import SplitRecords
 from veilboost.party import deployed
-from veilboost.party.coordinator import Connections
-from veilboost.party.daemon import Daemon
 from veilboost.party.deployment_folder import DeploymentFolder, end_expired, find_deployment, list_deployments
-from veilboost.party.deployments import CATALOGUE, Deployment, Scored, Unknown, deploy, open_deployment, rekey, withdraw
-from veilboost.party.job import read_job
+from veilboost.party.deployments import deploy, open_deployment, rekey, withdraw
 from veilboost.party.messages import OpenDeployment, ProposeDeployment
-from veilboost.party.settings import PartySettings, load_party
 from veilboost.privacy.ledger import Ledger
-from veilboost.wire.channel import Peers
-from veilboost.wire.message import Done, Message
-
-PASSIVE = PARTIES[1:]
-ROWS = 200
-
-
-class Deploying:
-    """A town with a trained model. Each test has its own tables and deployments."""
-
-    def __init__(self, folder: Path, certificates: Path) -> None:
-        self.town = Town(folder, certificates, rows=ROWS)
-        self.daemons: dict[str, Daemon] = {}
-        self.ports = {party: free_port() for party in PASSIVE}
-        for party in PASSIVE:
-            self.settle(party)
-        self.town.settle("bank", limits={"connect_seconds": 5.0})
-        self.start(*PASSIVE)
-
-    def settle(self, party: str, **policy: Any) -> None:
-        self.town.settle(party, policy={"deploy_to": ("bank",)} | policy, listen=f"127.0.0.1:{self.ports[party]}")
-
-    def start(self, *parties: str) -> None:
-        for party in parties:
-            self.daemons[party] = Daemon(self.settings(party))
-
-    def stop(self, *parties: str) -> None:
-        for party in parties:
-            self.daemons.pop(party).stop()
-
-    def settings(self, party: str) -> PartySettings:
-        return load_party(self.town.folder / f"{party}.toml")
-
-    @property
-    def bank(self) -> PartySettings:
-        return self.settings("bank")
-
-    @property
-    def run(self) -> Path:
-        return self.bank.runs / "credit"
-
-    def train(self) -> None:
-        addresses = {party: f"127.0.0.1:{port}" for party, port in self.ports.items()}
-        job = self.town.write_job(addresses, config=replace(CONFIG, n_estimators=4))
-        self.town.answer("train", job.name, "--config", "bank.toml")
-
-    # --- rows and what they should score ----------------------------------------------------------------
-
-    def table(self, party: str) -> pa.Table:
-        return pq.read_table(self.town.folder / f"{party}.parquet")
-
-    def write(self, party: str, table: pa.Table) -> None:
-        """Replace a table as an owner does: at once."""
-        path = self.town.folder / f"{party}.parquet"
-        pq.write_table(table, path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)
-
-    def common(self) -> list[str]:
-        return sorted(set.intersection(*(set(self.table(party)["id"].to_pylist()) for party in PARTIES)))
-
-    def unknown_at(self, party: str) -> list[str]:
-        """People whom the others know."""
-        others = [set(self.table(other)["id"].to_pylist()) for other in PARTIES if other != party]
-        return sorted(set.intersection(*others) - set(self.table(party)["id"].to_pylist()))
-
-    def rows(self, deployment: Deployment, ids: list[str]) -> Any:
-        bank = self.table("bank").drop_columns(["label"])
-        place = {id: at for at, id in enumerate(bank["id"].to_pylist())}
-        return deployment.load(bank.take([place[id] for id in ids]))
-
-    def expected(self, ids: list[str]) -> list[float]:
-        """What the joined model gives; the values of people whom a party does not know are missing."""
-        columns = []
-        for party in PARTIES:
-            label = {"label": "label"} if party == "bank" else {}
-            table = load_table(self.town.folder / f"{party}.parquet", id="id", **label)
-            place = {id: at for at, id in enumerate(table.ids.tolist())}
-            for column in table.take(np.array([place.get(id, 0) for id in ids])).columns:
-                values = column.values.copy()
-                values[[id not in place for id in ids]] = -1 if column.categories else np.nan
-                columns.append(replace(column, values=values))
-        model = join({party: self.town.run_folder(party).load_share() for party in PARTIES})
-        return make_objective("binary").predict(model.margins(columns)).tolist()
-
-    def score(self, deployment: Deployment, ids: list[str], unknown: Unknown = "error") -> Scored:
-        return deployment.score(self.rows(deployment, ids), unknown, DEADLINE)
-
-    def check(self, deployment: Deployment, ids: list[str]) -> None:
-        found = self.score(deployment, ids)
-        assert (found.ids.tolist(), found.status) == (ids, ("known",) * len(ids))
-        assert found.scores.tolist() == self.expected(ids)
-
-    def trail(self, party: str) -> list[dict[str, Any]]:
-        return list(list_deployments(self.settings(party))[0].read_trail())
+from veilboost.wire.message import Done
 
 
 @pytest.fixture(scope="module")
@@ -166,29 +75,6 @@ def town(trained: Deploying, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy
     for party in PASSIVE:
         trained.settle(party)
     trained.start(*PASSIVE)
-
-
-class Asking:
-    """A peer that sends what it likes to one party."""
-
-    def __init__(self, settings: PartySettings, town: Deploying, party: str) -> None:
-        job = deploy_job(town)
-        self._connections = Connections(settings, job)
-        self._caller = self._connections.caller(party, CATALOGUE, seconds=5.0)
-        self._party = party
-
-    def __call__(self, message: Message, kind: type[Message] = Message) -> Message:
-        return Peers({self._party: self._caller}).ask({self._party: message}, kind)[self._party]
-
-    def __enter__(self) -> Asking:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connections.close()
-
-
-def deploy_job(town: Deploying) -> Any:
-    return read_job(town.town.run_folder("bank").job_text)
 
 
 def test_scores_are_those_of_the_joined_model_and_the_index_outlives_the_process(town: Deploying) -> None:
@@ -309,14 +195,18 @@ def test_a_table_that_cannot_be_read_leaves_the_rows_that_were_loaded(town: Depl
         town.write("shop", shop)
 
 
-def test_a_restarted_party_is_found_again_and_an_absent_one_is_named(town: Deploying) -> None:
+def test_a_restarted_party_is_found_again_and_an_absent_one_is_named(
+    town: Deploying, caplog: pytest.LogCaptureFixture
+) -> None:
     ids = town.common()
     with deploy(town.bank, town.run) as made:
         town.check(made, ids[:3])
         town.stop("telecom")
         with pytest.raises(PeerUnreachable, match="telecom"):
             made.score(town.rows(made, ids[:3]), seconds=5.0)
-        assert made.presence(5.0) == {"shop": True, "telecom": False}
+        with caplog.at_level("INFO", logger="veilboost"):
+            assert made.presence(5.0) == {"shop": True, "telecom": False}
+        assert not [each for each in caplog.records if getattr(each, "event", "") in ("check_failed", "job_refused")]
         town.start("telecom")
         town.check(made, ids)
         town.stop(*PASSIVE)
@@ -382,8 +272,31 @@ def test_the_policy_decides_about_deployments(town: Deploying) -> None:
         open_deployment(town.bank, town.run)
 
 
-def ints(*values: int) -> Any:
-    return np.array(values, dtype=np.int32)
+def test_a_party_keeps_no_more_deployments_than_it_allows(town: Deploying) -> None:
+    town.stop("shop")
+    town.settle("shop", limits={"max_deployments": 2})
+    town.start("shop")
+    made = [deploy(town.bank, town.run, name=name) for name in ("first", "second")]
+    with pytest.raises(LimitReached, match="shop: the party has as many deployments as it allows"):
+        deploy(town.bank, town.run, name="third")
+    assert {each.status.name for each in list_deployments(town.settings("shop"))} == {"first", "second"}
+    assert find_deployment(town.settings("telecom"), "third").status.now == "withdrawn"
+    town.check(made[0], town.common()[:2])
+    withdraw(town.bank, made[1].folder)
+    with deploy(town.bank, town.run, name="third") as third:
+        town.check(third, town.common()[:2])
+    for each in made:
+        each.close()
+
+
+def answered_nodes(ask: Asking, records: SplitRecords) -> int:
+    """For how many nodes of the tree in which it has most a party answers about one row."""
+    answered, tree = 0, np.bincount(records.tree).argmax()
+    for node in records.node[records.tree == tree].tolist():
+        with contextlib.suppress(MalformedMessage):
+            ask(RouteRequest(ints(tree), ints(node), ints(0, 1), ints(0), ints(-1)), RouteAnswer)
+            answered += 1
+    return answered
 
 
 def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
@@ -404,7 +317,7 @@ def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
         with Asking(town.bank, town, "shop") as ask:
             ask(OpenDeployment(id), Done)
             shop = town.town.run_folder("shop").load_share().records
-            route = RouteRequest(shop.tree[:1], shop.node[:1], ints(0, 1), ints(0))
+            route = RouteRequest(shop.tree[:1], shop.node[:1], ints(0, 1), ints(0), ints(-1))
             with pytest.raises(UnexpectedMessage):
                 ask(route)
             slots = town.table("shop").num_rows
@@ -418,6 +331,8 @@ def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
             ask(route)
             with pytest.raises(MalformedMessage):  # a row that was not announced
                 ask(replace(route, rows=ints(1)))
+            ask(BeginScoring(1, ints(0)), Done)
+            assert 0 < answered_nodes(ask, shop) < np.bincount(shop.tree).max()
             for request in (IndexRequest(slots + 1, 0), IndexRequest(0, 2), IndexRequest(-1, 0)):
                 with pytest.raises(MalformedMessage):
                     ask(request)
@@ -429,3 +344,116 @@ def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
             withdraw(town.settings("shop"), find_deployment(town.settings("shop"), "credit"))
             with pytest.raises(DeploymentEnded):
                 ask(BeginScoring(1, ints(0)))
+
+
+# --- explanations ---------------------------------------------------------------------------------------------------
+
+
+def explaining(town: Deploying, **levels: str) -> None:
+    """Give the passive parties these levels of explanations; the others allow the sum of their columns."""
+    town.stop(*PASSIVE)
+    for party in PASSIVE:
+        town.settle(party, explanations=levels.get(party, "party"))
+    town.start(*PASSIVE)
+
+
+def by_party(found: Explanation, party: str) -> list[float]:
+    return found.values[:, [owner == party for owner in found.parties]].sum(axis=1).tolist()
+
+
+def test_contributions_are_those_of_the_joined_model_and_each_explanation_is_booked(town: Deploying) -> None:
+    explaining(town, telecom="names")
+    ids = town.common()[:7]
+    with deploy(town.bank, town.run) as made:
+        for _ in range(2):
+            scored, found = made.explain(town.rows(made, ids), seconds=DEADLINE)
+        town.check(made, ids)
+    whole = town.model.explain(town.columns(ids))
+    for party in PARTIES:
+        assert by_party(found, party) == pytest.approx(by_party(whole, party), abs=1e-12)
+    assert found.base_values == pytest.approx(whole.base_values, abs=1e-12)
+    assert scored.scores.tolist() == pytest.approx(town.expected(ids), abs=1e-12)
+    assert (scored.ids.tolist(), scored.status) == (ids, ("known",) * len(ids))
+    assert [name for name, party in zip(found.feature_names, found.parties, strict=True) if party == "shop"] == ["shop"]
+    town.stop(*PASSIVE)
+    for party in PASSIVE:
+        runs = town.settings(party).runs
+        assert json.loads((runs / "predictions.json").read_text())["rows"] == 3 * len(ids)
+        kept = [(each["peer"], each["what"], each["rows"], len(each["slots"])) for each in town.trail(party)[1:]]
+        assert kept == [("bank", "explained", 7, 7)] * 2 + [("bank", "scored", 7, 7)]
+        booked = Ledger(runs / "ledger.sqlite").events(f"deployment credit 1/{made.folder.id[:12]}")
+        explained = [event for event in booked if event.release.startswith("explanation")]
+        splits = town.town.run_folder(party).load_share().records.count
+        assert [(event.rows, event.assignments, event.adversary) for event in explained] == [(7, splits, "bank")] * 2
+        assert not any(event.counted for event in explained)
+
+
+def test_explained_rows_that_a_party_does_not_know(town: Deploying) -> None:
+    explaining(town)
+    lost = town.unknown_at("shop")[:2]
+    ids = [town.common()[0], *lost]
+    with deploy(town.bank, town.run) as made:
+        rows = town.rows(made, ids)
+        with pytest.raises(RowsDiffer, match="2 of the 3 rows"):
+            made.explain(rows, seconds=DEADLINE)
+        skipped, defaulted = (made.explain(rows, how, DEADLINE) for how in ("skip", "default"))
+        nobody, nothing = made.explain(town.rows(made, lost), "skip", DEADLINE)
+    whole, expected = town.model.explain(town.columns(ids)), town.expected(ids)
+    for scored, found in (skipped, defaulted):
+        assert scored.status == ("known", "unknown at shop", "unknown at shop")
+        explained = found.explained
+        assert explained.margins[0] == pytest.approx(whole.margins[0, : len(explained.values)], abs=1e-12)
+        assert len(found.values) == len(found.data) == len(found.reasons(3)) == 3
+    assert by_party(defaulted[1], "shop") == pytest.approx(by_party(whole, "shop"), abs=1e-12)
+    assert defaulted[0].scores.tolist() == pytest.approx(expected, abs=1e-12)
+    assert skipped[0].scores[0] == pytest.approx(expected[0], abs=1e-12)
+    assert np.isnan(skipped[0].scores[1:]).all()
+    assert np.isnan(skipped[1].values[1:]).all()
+    assert skipped[1].reasons(3)[1:] == [[], []]
+    assert np.isnan(nobody.scores).all()
+    assert nothing.reasons(3) == [[], []]
+    town.stop(*PASSIVE)
+    assert [each["rows"] for each in town.trail("shop")[1:]] == [1, 3]
+    assert json.loads((town.settings("shop").runs / "predictions.json").read_text())["rows"] == 4
+
+
+def test_a_party_that_allows_no_explanations_refuses_before_anything_is_spent(town: Deploying) -> None:
+    explaining(town, shop="none")
+    ids = town.common()[:3]
+    with deploy(town.bank, town.run) as made:
+        with pytest.raises(PeerRefused, match="VB-1612: the policy rule explanations refuses it"):
+            made.explain(town.rows(made, ids), seconds=DEADLINE)
+        town.check(made, ids)
+    town.stop("shop")
+    assert [each["what"] for each in town.trail("shop")] == ["looked up", "scored"]
+    assert json.loads((town.settings("shop").runs / "predictions.json").read_text())["rows"] == 3
+
+
+def test_what_a_hostile_peer_is_refused_about_explanations(town: Deploying) -> None:
+    explaining(town)
+    every, columns = AllSplitsOfRows(0, 1), SplitColumnsRequest()
+    with deploy(town.bank, town.run) as made, Asking(town.bank, town, "shop") as ask:
+        ask(OpenDeployment(made.folder.id), Done)
+        for message in (every, columns):
+            with pytest.raises(UnexpectedMessage):
+                ask(message)
+        ask(BeginScoring(1, ints(0)), Done)
+        for message in (every, columns):  # not about rows that are only scored
+            with pytest.raises(UnexpectedMessage):
+                ask(message)
+        with pytest.raises(MalformedMessage):
+            ask(BeginScoring(1, ints(), True))
+        with pytest.raises(MalformedMessage):
+            ask(BeginScoring(1, ints(town.table("shop").num_rows), True))
+        ask(BeginScoring(1, ints(0, 1), True), Done)
+        for wrong in (AllSplitsOfRows(0, 3), AllSplitsOfRows(1, 1), AllSplitsOfRows(-1, 1)):
+            with pytest.raises(MalformedMessage):
+                ask(wrong)
+        shop = town.town.run_folder("shop").load_share().records
+        with pytest.raises(UnexpectedMessage):  # no routes of rows that are explained
+            ask(RouteRequest(shop.tree[:1], shop.node[:1], ints(0, 1), ints(0), ints(-1)))
+        assert ask(every, AllSplits).left.shape == (shop.count, 1)
+        with pytest.raises(PeerRefused, match="predictions_per_day"):
+            ask(BeginScoring(1, np.zeros(100_001, dtype=np.int32), True))
+    town.stop("shop")
+    assert [(each["what"], each["rows"]) for each in town.trail("shop")[1:]] == [("scored", 1), ("explained", 2)]

@@ -12,7 +12,8 @@ import pytest
 
 from two_parties import job_with, make_two, running, settings_of, trained
 from veilboost.errors import PeerRefused, UnknownMessage
-from veilboost.infer.messages import AllSplitsOfRows, AllSplitsRequest, SplitColumnsRequest
+from veilboost.infer.joint import PredictionResponder
+from veilboost.infer.messages import AllSplitsOfRows, SplitColumnsRequest
 from veilboost.model.joined import join
 from veilboost.party import booking, predicting
 from veilboost.party.identity import PeerIdentity
@@ -117,7 +118,7 @@ def test_explanations_share_the_limit_on_assignments_with_jobs(explain, shop, tm
     assert len(releases(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("message", [AllSplitsRequest(), AllSplitsOfRows(0, 10), SplitColumnsRequest()])
+@pytest.mark.parametrize("message", [AllSplitsOfRows(0, 10), SplitColumnsRequest()])
 def test_a_prediction_cannot_ask_for_splits_that_no_row_visits(shop, run, message):
     peer = PeerIdentity("bank", "", datetime.now(UTC), 1)
     context = SessionContext(shop, None, os.urandom(16), peer, None, None, {})
@@ -141,3 +142,23 @@ def test_nothing_is_answered_if_it_cannot_be_booked(explain, monkeypatch, tmp_pa
     with pytest.raises(PeerRefused):
         explain()
     assert not answered
+
+
+def test_the_depth_of_the_trees_is_that_of_the_trained_job_not_of_the_proposal(
+    bank, shop, run, folder, tmp_path, monkeypatch
+):
+    depths = []
+
+    def responder(share, values, max_depth):
+        depths.append(max_depth)
+        return PredictionResponder(share, values, max_depth)
+
+    monkeypatch.setattr(predicting, "PredictionResponder", responder)
+    with running(replace(shop, ledger=tmp_path / "ledger.sqlite")) as daemon:
+        run.save_job(run.job_text.replace(address_in(run.job_text), f"127.0.0.1:{daemon.port}"))
+        predictor = LivePredictor(bank, run)
+        depth = predictor.job.training.max_depth
+        predictor._text = predictor._text.replace(f"max_depth = {depth}", "max_depth = 16")
+        assert "max_depth = 16" in predictor._text
+        predictor.predict(predictor.load(folder / "new.parquet"))
+    assert depths == [depth]

@@ -14,9 +14,10 @@ from parties import until
 from veilboost.errors import ExposedKey, InvalidParameter, UnreadableFile
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
-from veilboost.service.app import ServiceLimits, is_loopback, make_app, parse_address
+from veilboost.service.app import ServiceLimits, make_app
 from veilboost.service.guard import read_token
 from veilboost.service.rows import Schema
+from veilboost.service.server import is_loopback, parse_address
 
 pytestmark = pytest.mark.fast
 INFO = ModelInfo("m", "bank", ("bank", "shop"), "plain", "binary", None, (ColumnInfo("x"),), "id", 1)

@@ -25,7 +25,8 @@ from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
 from veilboost.party.certs import init_authority, issue
 from veilboost.service import protocol
-from veilboost.service.app import TlsOptions, check_exposure, make_app, server_config, tls_options
+from veilboost.service.app import make_app
+from veilboost.service.server import TlsOptions, check_exposure, server_config, tls_options
 
 pytestmark = pytest.mark.fast
 TOKEN = b"0123456789abcdef"
@@ -163,13 +164,15 @@ def test_a_key_with_a_passphrase_is_never_asked_for(tmp_path: Path, monkeypatch:
 # --- how long a request may take --------------------------------------------------------------------------
 
 
-HEADERS = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEADERS = b"POST /v1/%b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PREDICT, EXPLAIN = HEADERS % b"predict", HEADERS % b"explain"
+BODY = b"Content-Length: 100\r\n\r\n{"
 
 
 @pytest.mark.parametrize(
     "start",
-    [b"", HEADERS, HEADERS + b"Content-Length: 100\r\n\r\n{", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + HEADERS],
-    ids=["nothing", "headers", "body", "second request"],
+    [b"", PREDICT, PREDICT + BODY, EXPLAIN + BODY, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + PREDICT],
+    ids=["nothing", "headers", "body", "body to explain", "second request"],
 )
 def test_an_unfinished_request_is_dropped_however_slowly_it_continues(
     monkeypatch: pytest.MonkeyPatch, start: bytes

@@ -26,6 +26,7 @@ CLASSES = ModelInfo("kind", "bank", ("bank",), "plain", "multiclass", ("a", "b",
 ROW = {"id": "C1", "income": 12.5, "housing": "rent", "branch": 2}
 DEEP = b"[" * 300 + b"]" * 300
 TOKEN = b"0123456789abcdef"
+PAGES = ("/v1/predict", "/v1/explain")
 
 
 @contextmanager
@@ -36,9 +37,9 @@ def service(fake: FakeDeployment | None = None, log: list[str] | None = None, **
         yield client
 
 
-def post(client: TestClient, content: Any, **headers: str) -> tuple[int, Any]:
+def post(client: TestClient, content: Any, page: str = "/v1/predict", **headers: str) -> tuple[int, Any]:
     body = content if isinstance(content, (bytes, str)) else json.dumps(content)
-    answer = client.post("/v1/predict", content=body, headers={"Content-Type": "application/json", **headers})
+    answer = client.post(page, content=body, headers={"Content-Type": "application/json", **headers})
     return answer.status_code, answer.json()
 
 
@@ -102,6 +103,46 @@ def test_rows_that_a_party_does_not_know(unknown: str, score: float | None) -> N
     assert counts["veilboost_errors_total", "VB-1202"] == 2
 
 
+def test_contributions_and_reason_codes() -> None:
+    with service() as client:
+        status, answer = post(client, {"row": ROW}, "/v1/explain")
+        assert (status, answer["model"], answer["version"]) == (200, "credit", 3)
+        assert answer["features"] == [{"name": "income", "party": "bank"}, {"name": "shop", "party": "shop"}]
+        explained = {"expected": 0.5, "contributions": {"income": 11.0, "shop": 1.0}, "reasons": ["income", "shop"]}
+        assert answer["explanation"] == {"id": "C1", "score": 12.5, "status": "known", **explained}
+        rows = [{**ROW, "id": "u1"}, {**ROW, "income": 1}]
+        _, answer = post(client, {"rows": rows, "unknown": "skip", "reasons": 1}, "/v1/explain")
+        assert post(client, {"rows": rows}, "/v1/explain")[0] == 404
+        counts = metrics(client)
+    skipped, known = answer["explanations"]
+    nothing = {"score": None, "expected": None, "contributions": None, "reasons": None}
+    assert skipped == {"id": "u1", "status": "unknown at shop", **nothing}
+    assert (known["contributions"], known["reasons"]) == ({"income": -0.5, "shop": 1.0}, ["shop"])
+    assert (counts["veilboost_rows_total",], counts["veilboost_explained_rows_total",]) == (2, 2)
+    assert counts["veilboost_requests_total", "POST", "/v1/explain", "200"] == 2
+    assert counts["veilboost_unknown_rows_total",] == 1
+
+
+def test_contributions_of_classes() -> None:
+    with service(FakeDeployment(CLASSES)) as client:
+        _, answer = post(client, {"rows": [ROW, {**ROW, "id": "u2"}], "unknown": "skip"}, "/v1/explain")
+    known, skipped = answer["explanations"]
+    assert known["expected"] == {"a": 0.5, "b": 0.5, "c": 0.5}
+    assert known["contributions"]["c"] == {"income": 0.375 - 1.5, "shop": 1.0}
+    assert (known["scores"]["c"], known["reasons"]) == (0.375, ["shop"])
+    assert [skipped[key] for key in ("scores", "expected", "contributions", "reasons")] == [None] * 4
+
+
+def test_scores_with_reason_codes() -> None:
+    with service() as client:
+        _, answer = post(client, {"rows": [ROW, {**ROW, "id": "u1"}], "unknown": "skip", "reasons": 1})
+        assert [each["reasons"] for each in answer["predictions"]] == [["income"], None]
+        assert set(answer["predictions"][0]) == {"id", "score", "status", "reasons"}
+        assert "reasons" not in post(client, {"row": ROW, "reasons": 0})[1]["prediction"]
+        counts = metrics(client)
+    assert (counts["veilboost_rows_total",], counts["veilboost_explained_rows_total",]) == (2, 1)
+
+
 def test_what_the_service_says_of_itself() -> None:
     with service() as client:
         model = client.get("/v1/model").json()
@@ -123,9 +164,14 @@ def test_what_the_service_says_of_itself() -> None:
         assert one["unknown"]["enum"] == many["unknown"]["enum"] == ["error", "skip", "default"]
         score = resolved(spec, {"$ref": "#/components/schemas/Score"})
         assert score["required"] == ["id", "score", "status"]
+        assert one["reasons"]["default"] == 0
+        body = spec["paths"]["/v1/explain"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert [resolved(spec, each)["properties"]["reasons"]["default"] for each in body["anyOf"]] == [4, 4]
+        explained = resolved(spec, {"$ref": "#/components/schemas/Explained"})
+        assert explained["required"] == ["id", "score", "status", "expected", "contributions", "reasons"]
         refs = re.findall(r'"\$ref": "([^"]+)"', json.dumps(spec))
         assert all(resolved(spec, {"$ref": each}) for each in refs)
-        assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/metrics"}
+        assert set(spec["paths"]) == {"/v1/predict", "/v1/explain", "/v1/model", "/healthz", "/metrics"}
         front = client.get("/")
         assert "income" in front.text
         assert "<script" not in front.text
@@ -181,6 +227,14 @@ def test_every_service_counts_for_itself() -> None:
         ({"row": ROW, "unknown": "ignore"}, 400, "VB-1002"),
         ({"row": ROW, "unknown": ["skip"]}, 400, "VB-1002"),
         ({"row": ROW, "unknown": None}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": -1}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": 101}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": 10**400}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": True}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": 2.0}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": "4"}, 400, "VB-1002"),
+        ({"row": ROW, "reasons": None}, 400, "VB-1002"),
+        ('{"row": {}, "reasons": NaN}', 400, "VB-1401"),
         ({"row": ROW, "timeout": 3}, 400, "VB-1401"),
         (b'{"row": ' * 100_000, 400, "VB-1401"),
         (b'{"row": {"id": "C1", "income": %b, "housing": null, "branch": null}}' % DEEP, 400, "VB-1109"),
@@ -209,27 +263,31 @@ def test_every_service_counts_for_itself() -> None:
 )
 def test_what_is_not_a_row_of_the_model_is_refused(body: Any, status: int, code: str) -> None:
     with service(fake := FakeDeployment(INFO), limits=ServiceLimits(rows=5)) as client:
-        got, answer = post(client, body)
-    assert (got, answer["code"]) == (status, code)
-    assert set(answer) == {"code", "what", "fix"}
-    assert not fake.asked
-    assert "12.5" not in json.dumps(answer)
-    assert "C1" not in json.dumps(answer)
+        found = [post(client, body, page) for page in PAGES]
+        assert not fake.asked
+        assert post(client, {"row": ROW}, PAGES[1])[0] == 200  # it lives on
+    for got, answer in found:
+        assert (got, answer["code"]) == (status, code)
+        assert set(answer) == {"code", "what", "fix"}
+        assert "12.5" not in json.dumps(answer)
+        assert "C1" not in json.dumps(answer)
 
 
-def test_bodies_are_refused_by_kind_and_by_size_declared_or_not() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_bodies_are_refused_by_kind_and_by_size_declared_or_not(page: str) -> None:
     with service(limits=ServiceLimits(body_bytes=100)) as client:
-        answer = client.post("/v1/predict", content=json.dumps({"row": ROW}), headers={"Content-Type": "text/plain"})
+        answer = client.post(page, content=json.dumps({"row": ROW}), headers={"Content-Type": "text/plain"})
         assert (answer.status_code, answer.json()["code"]) == (400, "VB-1401")
-        assert post(client, {"row": {**ROW, "housing": "x" * 100}})[0] == 413
+        assert post(client, {"row": {**ROW, "housing": "x" * 100}}, page)[0] == 413
         streamed = (b" " * 60 for _ in range(3))
-        answer = client.post("/v1/predict", content=streamed, headers={"Content-Type": "application/json"})
+        answer = client.post(page, content=streamed, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["code"]) == (413, "VB-1406")
 
 
 def test_unknown_pages_and_methods_are_coded() -> None:
     with service() as client:
-        for answer, status in ((client.get("/docs"), 404), (client.get("/v1/predict"), 405), (client.put("/"), 405)):
+        wrong_methods = [client.get(page) for page in PAGES] + [client.put("/")]
+        for answer, status in ((client.get("/docs"), 404), *((each, 405) for each in wrong_methods)):
             assert (answer.status_code, answer.json()["code"]) == (status, "VB-1402")
 
 
@@ -242,12 +300,14 @@ def test_unknown_pages_and_methods_are_coded() -> None:
         (RuntimeError("C1 earns 12.5"), 500, "VB-1707"),
     ],
 )
-def test_what_goes_wrong_while_predicting(error: Exception, status: int, code: str) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_what_goes_wrong_while_predicting(error: Exception, status: int, code: str, page: str) -> None:
     log: list[str] = []
     with service(FakeDeployment(INFO, error), log=log) as client:
-        got, answer = post(client, {"row": ROW})
+        got, answer = post(client, {"row": ROW}, page)
         assert (got, answer["code"]) == (status, code)
-        assert post(client, {"row": ROW})[0] == status  # it lives on
+        assert post(client, {"row": ROW, "reasons": 2}, page)[0] == status  # it lives on
+        assert metrics(client)["veilboost_waiting_requests",] == 0
     assert "12.5" not in json.dumps(answer) + "".join(log)
     assert "Traceback" not in json.dumps(answer)
 

@@ -1,0 +1,144 @@
+"""Addresses, TLS and uvicorn: what the prediction service and the web console have in common."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from veilboost.errors import InvalidParameter, NotACertificate, PeerUnreachable, UnsupportedCombination
+from veilboost.fields import FORMS
+from veilboost.party.identity import passphrase_of
+from veilboost.service.protocol import TimedProtocol
+from veilboost.wire.grpc import most_connections
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; the defaults of uvicorn and Python include CBC
+STOP_SECONDS = 10  # how long requests in progress may take after a signal to stop
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080` or `[::1]:8080` as host and port."""
+    if not FORMS["address"].fits(text):
+        raise InvalidParameter(f"--listen {text!r} is not an address", f"write {FORMS['address'].text}")
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """The certificate and key of the service; with `client_ca`, clients need a certificate of that authority."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def tls_options(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:
+    """The options of TLS, which need each other. None: plain HTTP."""
+    if cert is None and key is None and client_ca is None:
+        return None
+    if cert is None or key is None:
+        raise UnsupportedCombination("TLS needs --tls-cert and --tls-key", "give both of them")
+    return TlsOptions(cert, key, client_ca)
+
+
+def check_exposure(host: str, token: bytes | None, tls: TlsOptions | None) -> None:
+    """Refuse an address that other machines can reach if the service would answer everyone."""
+    if not is_loopback(host) and token is None and (tls is None or tls.client_ca is None):
+        raise UnsupportedCombination(
+            f"other machines can reach {host}, and the service would answer all of them",
+            "add --token-file, or --client-ca with --tls-cert and --tls-key; or listen on 127.0.0.1",
+        )
+
+
+class _Server(uvicorn.Server):
+    """Reports where it listens, and turns an occupied port into a coded error."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        where = f"{self.config.host}:{self.config.port}"
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # how uvicorn reports that it cannot listen
+            raise PeerUnreachable(f"cannot listen on {where}", "choose a free port of this machine") from None
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            scheme = "https" if self.config.is_ssl else "http"
+            self._ready(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
+
+
+def run_server(
+    app: FastAPI,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    tls: TlsOptions | None = None,
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Calls `ready` with the address when the service accepts requests, and `stopping` when it no longer does, so that
+    responses without an end can end.
+    """
+    server = _Server(server_config(app, host, port, tls), ready)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+        stopping()
+
+    # uvicorn raises the signal again at the end; being stopped is not a failure here.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run()
+
+
+def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) -> uvicorn.Config:
+    """The configuration of uvicorn. Raises a coded error if the certificates cannot be used."""
+    files: dict[str, Any] = {}
+    if tls is not None:
+        passphrase = passphrase_of(tls.key)  # refused if other users can read it
+        files = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key, "ssl_ciphers": CIPHERS}
+        if passphrase is not None:
+            files["ssl_keyfile_password"] = passphrase.decode(errors="surrogateescape")
+        if tls.client_ca is not None:
+            files |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,  # its own lines would contain paths, in which clients may put ids
+        access_log=False,
+        server_header=False,
+        http=TimedProtocol,
+        limit_concurrency=most_connections(),  # of connections; the guard limits requests earlier, with an error code
+        timeout_graceful_shutdown=STOP_SECONDS,
+        lifespan="on",
+        ws="none",
+        **files,
+    )
+    try:
+        config.load()
+    except OSError as error:  # among them all errors of TLS
+        raise NotACertificate(
+            f"the certificates of the service cannot be used ({error.strerror or type(error).__name__})",
+            "check the PEM files of --tls-cert, --tls-key and --client-ca",
+        ) from None
+    return config
