@@ -20,4 +20,4 @@ class TestSecagg(HorizontalContract):
     """A run of two bounded losses needs no scales, and no metric."""
 
     spec = SECAGG
-    unsent = frozenset({"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric"})
+    unsent = frozenset({"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric", "MaskedScores"})

@@ -88,8 +88,8 @@ class Drill:
         town, counted = self.town, KINDS[kind]
         if (kind in DAEMONS_ONLY) if name == self.driver else (kind == "two-drivers"):
             return ()
-        if kind == "rolled-back" and (town.spec.setting == "horizontal" or name in town.helpers):
-            return ()  # a horizontal job has no checkpoint, a helper no run
+        if kind == "rolled-back" and (town.protocol == "mal" or name in town.helpers):
+            return ()  # mal has no checkpoint, a helper no run
         if counted == "files":
             return range(1, self._files[name] + 1)
         if counted == "messages":
@@ -319,7 +319,7 @@ class Drill:
         self._attend(town.train(fault=cell.fault), cell)
         rounds = run.rounds
         if folder.exists():
-            shutil.copytree(folder, kept)
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns(".*.partial"))  # a daemon may be writing
         driver = town.train(resume=True)
         while not driver.ended and run.rounds <= rounds:
             time.sleep(0.002)

@@ -7,7 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -101,6 +101,7 @@ class SmallJob:
         config = TrainingConfig(
             objective="binary", n_estimators=2, max_depth=2, max_bin=4, options=QUICK_OPTIONS.get(protocol, {})
         )
+        config = replace(config, **spec.fixed)
         columns = make_columns(5, rows=60, numeric=4)
         if spec.setting == "horizontal":
             pooled = PartyTable(np.arange(60), tuple(columns), make_labels(5, columns))

@@ -16,7 +16,7 @@ PARTS = {
     "kills at messages": "--protocols plain --kinds kill-message --per 1",
     "broken connections": "--protocols plain --kinds drop truncate flip --parties shop --per 1",
     "states and disks": "--protocols plain --kinds rolled-back two-daemons disk-full --parties shop --per 1",
-    "horizontal jobs": "--protocols secagg mal --kinds kill-message --parties north judge --per 1",
+    "horizontal jobs": "--protocols secagg mal --kinds kill-message rolled-back --parties hub north judge --per 1",
 }
 
 

@@ -270,6 +270,7 @@ class Town:
         config = TrainingConfig(
             objective="binary", n_estimators=3, max_depth=2, max_bin=8, learning_rate=0.3, options=dict(options)
         )
+        config = replace(config, **self.spec.fixed)
         try:
             validate(ResolvedJob(self.spec, config))
         except UnsupportedCombination:

@@ -22,6 +22,7 @@ from veilboost.errors import (
     JobExists,
     PeerRefused,
     PeerUnreachable,
+    StateDiffers,
     VeilBoostError,
 )
 from veilboost.model.joined import join
@@ -37,6 +38,8 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 from veilboost.party.simulation import SERVER, simulate_training
+from veilboost.privacy.accountant import compose
+from veilboost.privacy.event import event_from_dict
 from veilboost.wire.message import encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
@@ -45,7 +48,7 @@ HELPERS = {"judge": "comparer", "notary": "authority"}
 OWNERS = ("north", "south", "east")
 HUB = "hub"
 QUIET = {"epsilon": 0, "guard": "allow"}
-CONFIG = TrainingConfig(objective="binary", n_estimators=6, max_bin=8, max_depth=2, options=QUIET)
+CONFIG = TrainingConfig(objective="binary", n_estimators=6, max_bin=8, options=QUIET)
 
 
 class Town:
@@ -105,7 +108,7 @@ class Town:
             address = f"127.0.0.1:{self.daemons[other].port}"
             parties[other] = JobParty(address, role=helpers.get(other, "participant"))
         if protocol == "secagg":
-            config = replace(config, options={})
+            config = replace(config, max_depth=2, options={} if config.options == QUIET else config.options)
         job = Job(name=name, parties=parties, protocol=protocol, training=config)
         path = self.folder / f"{name}.toml"
         path.write_text(commented_toml(job, "A job."))
@@ -120,7 +123,7 @@ class Town:
             settings = load_party(self.folder / f"{name}.toml")
             tables[name] = settings.data.load()
         if protocol == "secagg":
-            config = replace(config, options={})
+            config = replace(config, max_depth=2, options={})
         return simulate_training(tables, SERVER, protocol, config).model.sha256()
 
     def close(self) -> None:
@@ -141,7 +144,7 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol, caplog):
     with town.driver(town.job(protocol)) as driver:
         assert driver.check().errors == dict.fromkeys((HUB, *driver.others))
         run, outcome = driver.train()
-    assert list(town.folder.glob("runs-*/**/*key*")) == [], "no job of theirs is ever resumed"
+    assert list(town.folder.glob("runs-*/**/*key*")) == [], "their jobs are finished"
     expected = town.simulated(protocol)
     for folder in (run, *(RunFolder(town.folder / f"runs-{name}" / "credit") for name in OWNERS)):
         part = folder.load_share()
@@ -149,10 +152,22 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol, caplog):
         assert folder.status["state"] == "finished"
         assert any(read_transcript(folder.path / "transcript"))
     assert not outcome.dropped
+    assert run.status["reports"] == outcome.reports
+    for name, report in outcome.reports.items():  # its owner has it, too
+        assert RunFolder(town.folder / f"runs-{name}" / "credit").status["report"] == report
+    assert set(outcome.reports) == (set(OWNERS) if protocol == "mal" else set())
     for name, role in HELPERS.items() if protocol == "mal" else ():
         helper = RunFolder.open(town.folder / f"runs-{name}", "credit")
         assert (helper.status["state"], helper.status["role"], helper.status["active"]) == ("finished", role, HUB)
         assert {entry.peer for entry in read_transcript(helper.path / "transcript")} > set(OWNERS)
+        for owner in OWNERS:  # both ends record what a participant and a helper exchange
+            own = read_transcript(town.folder / f"runs-{owner}" / "credit" / "transcript")
+            ends = [
+                sorted((entry.message, entry.size) for entry in entries if entry.peer == peer)
+                for entries, peer in ((own, name), (read_transcript(helper.path / "transcript"), owner))
+            ]
+            assert len(ends[0]) == 2
+            assert ends[0] == ends[1]
     roles = ["participant"] * len(OWNERS) + (list(HELPERS.values()) if protocol == "mal" else [])
     accepted = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "job_accepted"]
     assert sorted(accepted) == sorted(f"takes part as {role}" for role in roles)
@@ -203,6 +218,21 @@ def test_a_budget_too_small_for_the_columns_refuses_before_anything_is_sent(town
         driver.train()
 
 
+@pytest.mark.parametrize(("limit", "fits"), [(2.0, True), (1.0, False)])
+def test_sums_with_noise_are_booked_and_kept_within_the_owners_budget(town, limit, fits):
+    town.daemons["east"].stop()
+    town.settle("east", epsilon_per_job=limit)
+    town.serve("east")
+    with town.driver(town.job("secagg", config=replace(CONFIG, options={"epsilon": 1.5}))) as driver:
+        if not fits:
+            with pytest.raises(PeerRefused, match="epsilon_per_job"):
+                driver.train()
+            return
+        driver.train()
+    events = [event_from_dict(each) for each in RunFolder(town.folder / "runs-east" / "credit").ledger["events"]]
+    assert 1.0 < compose(events, 1e-5).epsilon <= 1.5
+
+
 def test_a_participant_that_is_gone_is_a_clear_error(town):
     job = town.job("secagg")
     town.daemons["east"].stop()
@@ -210,6 +240,26 @@ def test_a_participant_that_is_gone_is_a_clear_error(town):
     settings = replace(settings, limits=replace(settings.limits, wait_seconds=1.0))
     with coordinate(settings, load_job(job)) as driver, pytest.raises(PeerUnreachable, match="east"):
         driver.train()
+
+
+@pytest.mark.parametrize(("least", "starts"), [(2, True), (3, False)])
+def test_mal_starts_without_a_participant_if_enough_are_there(town, least, starts):
+    job = town.job("mal", config=replace(CONFIG, options=QUIET | {"least_participants": least}))
+    town.daemons["east"].stop()
+    settings = load_party(town.folder / f"{HUB}.toml")
+    settings = replace(settings, limits=replace(settings.limits, wait_seconds=0.5))
+    with coordinate(settings, load_job(job)) as driver:
+        if not starts:
+            with pytest.raises(
+                PeerUnreachable, match=r"2 of 3 participants can be reached, and the job needs 3: .*east"
+            ):
+                driver.train()
+            return
+        run, outcome = driver.train()
+    assert set(outcome.dropped) == set(run.status["dropped"]) == {"east"}
+    assert set(outcome.reports) == {"north", "south"}
+    assert RunFolder(town.folder / "runs-north" / "credit").status["state"] == "finished"
+    assert run.status["state"] == "finished"
 
 
 def watched(town, job, name, change):
@@ -279,10 +329,169 @@ def test_validation_rows_stay_with_their_participants(town):
         replace(job, validation=0.0, training=replace(job.training, early_stopping_rounds=2))
 
 
-def test_nothing_is_resumed(town):
-    done = call("train", town.job("secagg").name, "--config", f"{HUB}.toml", "--resume", folder=town.folder)
-    assert done.returncode != 0
-    assert "no checkpoints" in done.stderr
+# --- resuming -------------------------------------------------------------------------------------------------
+
+
+def stopping(town, job, when):
+    """A driver that is interrupted, as with Ctrl-C, before it sends the first message that `when` accepts."""
+
+    def stop(message):
+        if when(message):
+            raise KeyboardInterrupt
+
+    return watched(town, job, "east", stop)
+
+
+def named(name):
+    return lambda message: message.type_name() == name
+
+
+def in_round(number, depth=1):
+    return lambda message: message.type_name() == "SumsRequest" and (message.number, message.depth) == (number, depth)
+
+
+def models(town, name="credit"):
+    parts = [RunFolder(town.folder / f"runs-{party}" / name).load_share() for party in (HUB, *OWNERS)]
+    return {join({part.party: part}).sha256() for part in parts}
+
+
+def rounds_asked(town, since):
+    entries = list(read_transcript(town.folder / "runs-north" / "credit" / "transcript"))[since:]
+    return sum(entry.message == "SumsRequest" for entry in entries)
+
+
+@pytest.mark.parametrize("number", [0, 1, 4])
+def test_an_interrupted_job_resumes_to_the_same_model(town, number):
+    job = town.job("secagg")
+    with stopping(town, job, in_round(number)) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    folder = RunFolder(town.folder / f"runs-{HUB}" / "credit")
+    assert folder.state == "cancelled"
+    asked = rounds_asked(town, 0)
+    for name in OWNERS[:2]:  # also after a restart of participants
+        port = town.daemons[name].port
+        town.daemons[name].stop()
+        town.settle(name, listen=f"127.0.0.1:{port}")
+        town.serve(name)
+    done = call("train", job.name, "--config", f"{HUB}.toml", "--json", "--resume", folder=town.folder)
+    assert done.returncode == 0, done.stderr
+    assert models(town) == {town.simulated("secagg")}
+    every = 2 * CONFIG.n_estimators  # two levels each
+    assert rounds_asked(town, 0) - asked == every - 2 * max(number - 1, 0)
+    assert list(town.folder.glob("runs-*/**/*key*")) == []
+    again = call("train", job.name, "--config", f"{HUB}.toml", "--resume", folder=town.folder)
+    assert "is finished" in again.stderr
+
+
+@pytest.mark.parametrize("when", [in_round(3), named("TrainedModel"), named("Finish")], ids=["round", "model", "end"])
+def test_training_goes_on_by_itself_when_a_participant_is_restarted(town, when):
+    job, restarted = town.job("secagg"), []
+    address = town.daemons["east"].port
+
+    def restart(message):
+        if when(message) and not restarted:
+            restarted.append(message)
+            town.daemons["east"].stop()
+            town.settle("east", listen=f"127.0.0.1:{address}")
+            town.serve("east")
+
+    with watched(town, job, "east", restart) as driver:
+        _, outcome = driver.train()
+    assert restarted
+    assert not outcome.dropped
+    assert list(town.folder.glob("runs-*/**/*key*")) == []
+    assert len(outcome.history) == CONFIG.n_estimators
+    assert models(town) == {town.simulated("secagg")}
+
+
+def test_a_job_whose_trees_are_complete_resumes_by_sending_the_model(town):
+    job = town.job("secagg")
+    with stopping(town, job, named("Finish")) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    states = {name: RunFolder(town.folder / f"runs-{name}" / "credit").status["state"] for name in OWNERS}
+    assert states["north"] == "finished" != states["east"]
+    with town.driver(job) as driver:
+        driver.train(resume=True)
+    assert models(town) == {town.simulated("secagg")}
+
+
+def test_a_resumed_job_needs_the_same_table(town):
+    job = town.job("secagg")
+    with stopping(town, job, in_round(3)) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    table = pq.read_table(town.folder / "east.parquet")
+    pq.write_table(table.slice(1), town.folder / "east.parquet")
+    with town.driver(job) as driver, pytest.raises(PeerRefused, match="VB-1710"):
+        driver.train(resume=True)
+    pq.write_table(table, town.folder / "east.parquet")
+    with town.driver(job) as driver:
+        driver.train(resume=True)
+    assert models(town) == {town.simulated("secagg")}
+
+
+@pytest.mark.parametrize("party", [HUB, "east"])
+def test_a_party_that_lost_its_last_checkpoint_takes_the_others_back(town, party):
+    job = town.job("secagg")
+    with stopping(town, job, in_round(4, 0)) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    asked = rounds_asked(town, 0)
+    kept = sorted((town.folder / f"runs-{party}" / "credit" / "checkpoint").iterdir())
+    assert [path.name for path in kept] == ["2.checkpoint", "3.checkpoint"]
+    kept[1].unlink()
+    with town.driver(job) as driver:
+        driver.train(resume=True)
+    assert rounds_asked(town, 0) - asked == 2 * (CONFIG.n_estimators - 2)
+    assert models(town) == {town.simulated("secagg")}
+
+
+def test_parties_without_a_common_checkpoint_stop(town):
+    job = town.job("secagg")
+    with stopping(town, job, in_round(4)) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    for path in (town.folder / "runs-east" / "credit" / "checkpoint").iterdir():
+        path.unlink()
+    with town.driver(job) as driver, pytest.raises(StateDiffers, match="no checkpoint in common"):
+        driver.train(resume=True)
+
+
+def test_a_refused_start_leaves_the_trees_of_the_interrupted_job(town):
+    job = town.job("secagg")
+    with stopping(town, job, in_round(3)) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    port = town.daemons["east"].port
+    town.daemons["east"].stop()
+    town.settle("east", listen=f"127.0.0.1:{port}", protocols=("plain",))
+    town.serve("east")
+    with town.driver(job) as driver, pytest.raises(PeerRefused):
+        driver.train()
+    town.daemons["east"].stop()
+    town.settle("east", listen=f"127.0.0.1:{port}")
+    town.serve("east")
+    with town.driver(job) as driver:
+        driver.train(resume=True)
+    assert models(town) == {town.simulated("secagg")}
+
+
+def test_an_owner_limits_how_often_rounds_are_begun_again(town):
+    port = town.daemons["east"].port
+    town.daemons["east"].stop()
+    town.settle("east", listen=f"127.0.0.1:{port}", max_rewinds=2)
+    town.serve("east")
+    job = town.job("secagg")
+    for resume in (False, True):
+        with stopping(town, job, in_round(3)) as driver, pytest.raises(KeyboardInterrupt):
+            driver.train(resume)
+    with town.driver(job) as driver, pytest.raises(PeerRefused, match="max_rewinds"):
+        driver.train(resume=True)
+
+
+def test_mal_resumes_at_its_only_exchange(town):
+    job = town.job("mal")
+    with stopping(town, job, named("TrainedModel")) as driver, pytest.raises(KeyboardInterrupt):
+        driver.train()
+    with town.driver(job) as driver:
+        driver.train(resume=True)
+    assert models(town) == {town.simulated("mal")}
 
 
 def test_only_the_server_drives(town):
@@ -302,7 +511,12 @@ def test_the_command_line_trains_at_the_server(town):
     model = HorizontalClassifier.load(town.folder / "runs-north" / "credit")
     late = pq.read_table(town.folder / "north.parquet")["late"].to_numpy()
     assert model.score(frame, late) > 0.6
+    shown = call("jobs", "show", "credit", "--config", "north.toml", "--json", folder=town.folder)
+    assert json.loads(shown.stdout)["report"] == told["reports"]["north"]
     again = town.job("mal", "second")
+    done = call("train", again.name, "--config", f"{HUB}.toml", folder=town.folder)
+    assert "exposed rows" in done.stdout
+    again = town.job("mal", "third")
     done = call("check", again.name, "--config", f"{HUB}.toml", "--json", folder=town.folder)
     assert json.loads(done.stdout)["ready"], done.stderr
 
@@ -329,14 +543,14 @@ def test_every_refusal_is_coded(town):
         load_job(town.folder / "nothing.toml")
 
 
-def test_a_participant_does_not_take_up_the_key_of_an_earlier_run(town):
+def test_a_participant_without_the_run_has_nothing_to_resume(town):
     job = town.job("secagg")
     host = PartyHost(load_party(town.folder / "north.toml"), lambda name, seconds: pytest.fail("nobody is asked"))
     server = peer_identity((town.folder / f"{HUB}.crt").read_bytes())
     body = encode(Propose(job.read_text(), dry_run=False, resume=True))
     answer = host.handle(server, Packet(Kind.REQUEST, b"a" * 16, 1, body, hashlib.sha256(body).digest()))
     assert answer.kind is Kind.FAILURE
-    assert b"no checkpoints" in answer.body
+    assert b"VB-1703" in answer.body
     assert not (town.folder / "runs-north" / job.stem).exists()
 
 

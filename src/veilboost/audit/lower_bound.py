@@ -131,7 +131,7 @@ def feature_lower_bound(
 
 def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidence: float = CONFIDENCE) -> float:
     """The bound from scores of independent runs on either table, (runs) or (runs, scores); 0 if they do not differ."""
-    _check_runs(min(len(here), len(there)))
+    check_runs(min(len(here), len(there)))
     first = min(len(here), len(there)) // 3
     scores = list(zip(here.reshape(len(here), -1).T, there.reshape(len(there), -1).T, strict=True))
     best, chosen = (-math.inf, 0.0), (1.0, 0.0, *scores[0])
@@ -148,7 +148,7 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
     return max(0.0, _epsilon(sign * low[first:] >= threshold, sign * high[first:] >= threshold, delta, confidence))
 
 
-def _check_runs(repeats: int) -> None:
+def check_runs(repeats: int) -> None:
     if repeats < LEAST_RUNS:
         raise InvalidParameter(
             f"a lower bound needs at least {LEAST_RUNS} runs", f"set --repeats to {LEAST_RUNS} or more"
@@ -183,7 +183,7 @@ def _collect(
 
     Scores always assume the first table: it is the attacker's hypothesis.
     """
-    _check_runs(repeats)
+    check_runs(repeats)
     found: list[list[Float64Array]] = [[], []]
     for number, trained in enumerate((tables, other)):
         for _ in range(repeats):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from veilboost.align.api import alignment_named
 from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
 from veilboost.data.table import PartyTable
+from veilboost.engine.tables import with_frequent_categories
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder
@@ -85,7 +87,7 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
 
     A settings file names the party's table and its runs folder; if rows were aligned, the run of the same name in that
     folder holds which rows took part. A view gets its own table if the party's settings file is given. The run folder
-    of a helper has no model share.
+    of a helper has no model share; its messages are those of the protocol or of the alignment that it helps.
     """
     if not folders:
         raise UnknownRun("there is no run to audit", "name a run folder")
@@ -98,11 +100,13 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
         party = run.status.get("party")
         if not isinstance(party, str) or load_job(folder / "job.toml").name != job.name:
             raise UnknownRun(f"{folder} is not a run folder of {job.name!r}")
-        messages, own = seen_in(folder, job.spec.messages), tables.get(party)
+        helps, own = party in job.helpers.values(), tables.get(party)
+        aligns = alignment_named(job.alignment).messages if helps else ()
+        messages = seen_in(folder, (*job.spec.messages, *aligns))
         rows = sum(table.rows for table in tables.values()) if own is None else own.rows
         opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
-        if not messages or (opening is None and job.spec.setting == "vertical"):
-            raise UnreadableFile(f"the transcript in {folder} holds no training messages")
+        if not messages or (opening is None and job.spec.setting == "vertical" and not helps):
+            raise UnreadableFile(f"the transcript in {folder} holds no messages of the job that an audit could use")
         if opening is not None:
             config, rows = TrainingConfig.from_dict(json.loads(opening.config)), opening.rows
             if len(opening.held_out):
@@ -110,7 +114,7 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
             for name, table in tables.items():
                 if table.rows != rows:
                     raise RowsDiffer(f"the run of {name} has other rows than the audited run")
-        share = None if party in job.helpers.values() else run.load_share()
+        share = None if helps else run.load_share()
         views[party] = View(
             party, job.role_of(party), job.protocol, config, rows, messages, share, own, sums=job.spec.sums
         )
@@ -131,7 +135,7 @@ def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
             if positions is None:
                 raise UnknownRun(f"the run {job.name!r} of {settings.name} has no aligned rows")
             table = table.take(positions)
-        tables[settings.name] = table
+        tables[settings.name] = with_frequent_categories(table, settings.data.max_categories)
     return tables
 
 

@@ -1,8 +1,8 @@
 """The checkpoints of a run at one party: one file each, which is the commit point.
 
-A file is a line of JSON (digests, the history, the manifest of the share), then the arrays of the share and, at the
-active party, the margins of all rows. The last two checkpoints are kept, so that parties that were stopped between two
-trees have one in common.
+A file is a line of JSON (digests, the history, the manifest of the share), then the arrays of the share and, at a
+party with labels, the margins of all rows. The last two checkpoints are kept, so that parties that were stopped between
+two trees have one in common.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -22,9 +22,10 @@ from veilboost import at_rest, durable
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.shards import ShardedArray
-from veilboost.errors import DamagedState, ModelError
+from veilboost.errors import DamagedState, ModelError, StateDiffers
 from veilboost.model.share import ModelShare
 from veilboost.model.store import packed, unpacked
+from veilboost.party.messages import Accepted
 from veilboost.types import Float64Array, PartyName
 
 _ENDING = ".checkpoint"
@@ -44,6 +45,14 @@ class StoredCheckpoint:
     about: Mapping[str, Any] = field(repr=False)
 
     @property
+    def state(self) -> bytes:
+        """What `Checkpoints.save` was given; empty for other parties."""
+        try:
+            return bytes.fromhex(self.about.get("state", ""))
+        except (TypeError, ValueError) as error:
+            raise _damaged(self.file) from error
+
+    @property
     def history(self) -> list[RoundResult]:
         return [RoundResult(*values) for values in self.about["history"]]
 
@@ -57,7 +66,7 @@ class StoredCheckpoint:
             raise _damaged(self.file) from error
 
     def progress(self) -> tuple[Progress, ModelShare]:
-        """What the active party needs to continue."""
+        """What a party with labels needs to continue; a server has no margins."""
         share = self.share()
         try:
             shape = tuple(self.about["margin"])
@@ -67,6 +76,8 @@ class StoredCheckpoint:
                 if isinstance(file, BytesIO):  # it was decrypted
                     values = np.frombuffer(file.getvalue(), "<f8", math.prod(shape), start)
                     margin: Float64Array = values.reshape(shape).copy()
+                elif not math.prod(shape):
+                    margin = np.empty(shape)
                 else:
                     margin = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
         except (OSError, TypeError, ValueError) as error:
@@ -84,6 +95,12 @@ class Checkpoints:
     def kept(self) -> list[StoredCheckpoint]:
         """All checkpoints, newest first."""
         return [found for trees in self._stored() if (found := self._open(trees)) is not None]
+
+    def find(self, trees: int, digest: str) -> StoredCheckpoint:
+        for each in self.kept():
+            if (each.trees, each.digest) == (trees, digest):
+                return each
+        raise StateDiffers(f"there is no checkpoint of {trees} trees with this digest")
 
     def _open(self, trees: int) -> StoredCheckpoint | None:
         path = self._folder / f"{trees}{_ENDING}"
@@ -103,16 +120,20 @@ class Checkpoints:
         randomness: JobRandomness,
         peers: Mapping[PartyName, str] | None = None,
         progress: Progress | None = None,
+        state: bytes = b"",
     ) -> str:
-        """Store a share in progress, and for the driver what the next round needs. Returns the digest of the share.
+        """Store a share in progress, and for a party with labels what the next round needs. Returns a digest.
 
-        The digest is keyed: without the job's key of this party it tells nothing about the share.
+        The digest is of the share and of `state`, a digest of what else must not change. It is keyed: without the job's
+        key of this party it tells nothing about them.
         """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         manifest, content = packed(share)
-        digest = randomness.for_request("digest of a checkpoint", trees, manifest["arrays_sha256"]).bytes(16).hex()
+        named = ("digest of a checkpoint", trees, manifest["arrays_sha256"], state)
+        digest = randomness.for_request(*named).bytes(16).hex()
         about = {
             "digest": digest,
+            "state": state.hex(),
             "peers": dict(peers or {}),
             "size": len(content),
             "margin": [] if progress is None else progress.margin.shape,
@@ -139,6 +160,34 @@ class Checkpoints:
         """The numbers of trees of all checkpoints, the largest first."""
         found = (re.fullmatch(rf"(\d+){_ENDING}", path.name) for path in self._folder.glob("*"))
         return sorted((int(each[1]) for each in found if each), reverse=True)
+
+
+def agreed(
+    driver: PartyName, kept: Sequence[StoredCheckpoint], accepted: Mapping[PartyName, Accepted]
+) -> StoredCheckpoint | None:
+    """The driver's last checkpoint that all other parties have too; None if the driver has none at all.
+
+    Raises `StateDiffers` if no checkpoint is common.
+    """
+    for each in kept:
+        if all(has(answer, each.trees, each.peers.get(name)) for name, answer in accepted.items()):
+            return each
+    if kept:
+        raise differ(driver, kept[0].trees, accepted)
+    return None
+
+
+def has(answer: Accepted, trees: int, digest: str | None) -> bool:
+    """Whether a party has the checkpoint of this number of trees with this digest."""
+    return (trees, digest) in list(zip(answer.trees.tolist(), answer.digests, strict=False))
+
+
+def differ(driver: PartyName, trees: int, accepted: Mapping[PartyName, Accepted]) -> StateDiffers:
+    others = (f"{name} has {answer.trees.max(initial=0)}" for name, answer in accepted.items())
+    return StateDiffers(
+        f"the parties have no checkpoint in common: {driver} has {trees} trees, {', '.join(others)}, or the trees are "
+        "of different attempts"
+    )
 
 
 def _margin_place(head: int) -> int:

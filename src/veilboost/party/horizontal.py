@@ -4,41 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from veilboost import __version__
-from veilboost.boost.booster import Watcher
+from veilboost.boost.booster import Progress, RoundResult, Watcher
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable, drawn_rows
-from veilboost.errors import AgainstPolicy, NothingToResume, UnexpectedMessage, VeilBoostError
-from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
-from veilboost.party.booking import training_request
+from veilboost.durable import keeping
+from veilboost.engine.tables import table_digest
+from veilboost.errors import (
+    AgainstPolicy,
+    PeerRefused,
+    PeerUnreachable,
+    StaleSession,
+    UnexpectedMessage,
+    VeilBoostError,
+)
+from veilboost.model.share import ModelShare, SplitRecords, TrainingOutcome
+from veilboost.party.approvals import save_approval
+from veilboost.party.booking import Booking, training_request
+from veilboost.party.checkpoints import StoredCheckpoint, agreed
 from veilboost.party.checks import Checks, check_space
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, Revoked, check_peer, check_signed, sign
 from veilboost.party.job import Job
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Checked, Finish, Propose
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    Accepted,
+    Checked,
+    Checkpoint,
+    CheckpointStored,
+    Finish,
+    Propose,
+    Rejoin,
+    Restore,
+)
 from veilboost.party.policy import Policy, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
-from veilboost.party.settings import PartySettings, load_allowed
+from veilboost.party.settings import PartySettings, load_allowed, training_table
 from veilboost.privacy.event import Account, MemoryAccount
+from veilboost.protocols.horizontal.full_model import TrainedModel, from_message, skeleton_of, to_message
 from veilboost.protocols.horizontal.roles import (
     LOST,
     HelperContext,
     HelperRole,
+    Keeper,
     ParticipantContext,
     ParticipantRole,
+    ParticipantState,
     ServerContext,
     ServerRole,
 )
 from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
-from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.channel import Channel, Peers, Pending, Reply
 from veilboost.wire.message import Catalogue, Done, Message, decode, encode
 from veilboost.wire.rpc import Caller
 
@@ -63,10 +88,7 @@ class HorizontalCoordinator(Coordinator):
         pass
 
     def _reserve(self, resume: bool) -> None:
-        if resume:
-            raise NothingToResume(
-                "horizontal jobs have no checkpoints", "run train without --resume: training starts at the first round"
-            )
+        pass
 
     def _match(
         self, callers: Mapping[PartyName, Caller], answers: Mapping[PartyName, Checked], ready: bool
@@ -76,63 +98,138 @@ class HorizontalCoordinator(Coordinator):
             return {}
         catalogue, owners = Catalogue(self.spec.messages), self.job.owners
         introductions = {name: decode(answers[name].introduction.tobytes(), catalogue) for name in owners}
-        differing = self._role(callers, introductions).check()
+        differing = self._role(Peers({name: callers[name] for name in owners}), introductions).check()
         return {name: differing.get(name) for name in owners}
 
     def _role(
         self,
-        callers: Mapping[PartyName, Caller],
+        participants: Peers,
         introductions: Mapping[PartyName, Message],
         watcher: Watcher | None = None,
+        keeper: Keeper | None = None,
+        dropped: Mapping[PartyName, str] | None = None,
     ) -> ServerRole:
-        names = self.job.owners
+        names = [name for name in self.job.owners if name in introductions]
         return self.spec.roles[self.spec.driver](
             ServerContext(
                 self.settings.name,
-                Peers({name: callers[name] for name in names}),
+                participants,
                 {name: introductions[name] for name in names},
                 self._config,
                 self.settings.cores,
                 watcher,
+                keeper,
+                dropped or {},
             )
         )
 
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
+        while True:
+            try:
+                return self._attempt(run, callers, resume)
+            except StaleSession:  # a party was restarted, and does not know the session
+                if not self._begun:
+                    raise
+                resume = True
+
+    def _attempt(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
-        everyone = Peers(dict[PartyName, Channel](callers))
-        proposal = Propose(self.job.text(), dry_run=False, resume=False)
-        introductions = everyone.ask(dict.fromkeys(callers, proposal), Message)
-        self._begin_run(run)
+        everyone, found = Peers(dict[PartyName, Channel](callers)), None
+        owners, dropped = self.job.owners, dict[PartyName, str]()
+        proposal = Propose(self.job.text(), dry_run=False, resume=resume)
+        answers = self._propose(callers, proposal, Message, None if resume else dropped)
+        self._check_present(dropped)
+        if resume:
+            accepted = {name: _accepted(name, answers[name]) for name in owners}
+            kept = run.checkpoints.kept()
+            if run.status.get("closing"):  # all trees are there: participants may have finished already
+                share = run.load_share()
+                everyone.ask(dict.fromkeys(owners, to_message(share)), Done)
+                return TrainingOutcome(share, kept[0].history if kept else [], metric=run.status.get("metric"))
+            found = agreed(self.job.driver, kept, accepted)
+            answers = everyone.ask(dict.fromkeys(owners, Rejoin()), Message)
+        else:
+            self._begin_run(run)
         run.note(state="training")
         self.watch.total(self._config.n_estimators)
         self.watch.stage("training")
-        return self._role(callers, introductions, lambda result: self._after_round(run, result)).train()
+        participants = Peers({name: callers[name] for name in owners if name not in dropped})
+        keeper = _Keeper(run, participants, found)
+        return self._role(participants, answers, lambda result: self._after_round(run, result), keeper, dropped).train()
+
+    def _check_present(self, dropped: Mapping[PartyName, str]) -> None:
+        """Refuse to start without more participants than the protocol can do without."""
+        everyone = len(self.job.owners)
+        present, least = everyone - len(dropped), self.spec.least_participants(self._config, everyone)
+        if present < least:
+            raise PeerUnreachable(
+                f"{present} of {everyone} participants can be reached, and the job needs {least}: "
+                f"{'; '.join(dropped.values())}",
+                "start their daemons, or check the network, and train again",
+            )
 
     def _finish(self, callers: Mapping[PartyName, Caller], outcome: TrainingOutcome) -> None:
-        skeleton = cast(Skeleton, outcome.share.skeleton)
+        skeleton = skeleton_of(outcome.share)
         finish = Finish(True, len(skeleton.trees), skeleton.digest(outcome.share.party))
         for name, caller in callers.items():
-            if name not in outcome.dropped:
-                with contextlib.suppress(*LOST):  # it has the model, and its idle timeout ends the job
-                    Peers({name: caller}).ask({name: finish}, Done)
+            if name in outcome.dropped:
+                continue
+            peer = Peers({name: caller})
+            try:
+                peer.ask({name: finish}, Done)
+            except StaleSession:  # it was restarted, and may not have stored the model
+                with contextlib.suppress(*LOST, PeerRefused):
+                    peer.ask({name: Propose(self.job.text(), dry_run=False, resume=True)}, Accepted)
+                    if name in self.job.owners:
+                        peer.ask({name: to_message(outcome.share)}, Done)
+                    peer.ask({name: finish}, Done)
+            except LOST:  # it has the model, and its idle timeout ends the job
+                pass
+
+
+def _accepted(name: PartyName, answer: Message) -> Accepted:
+    if not isinstance(answer, Accepted):
+        raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {Accepted.type_name()} was expected")
+    return answer
+
+
+class _Keeper:
+    """Checkpoints at the server and at all participants after every round."""
+
+    def __init__(self, run: RunFolder, participants: Peers, found: StoredCheckpoint | None) -> None:
+        self._run, self._participants, self._found = run, participants, found
+        self._stored: Mapping[PartyName, Pending] = {}
+
+    def resumed(self) -> tuple[ModelShare, Sequence[RoundResult]] | None:
+        return None if self._found is None else (self._found.share(), self._found.history)
+
+    def restore(self) -> None:
+        if self._found is not None:
+            requests = {name: Restore(self._found.trees, digest) for name, digest in self._found.peers.items()}
+            self._participants.ask(requests, Done)
+
+    def store(self, trees: int) -> None:
+        requests = dict.fromkeys(self._participants.names, Checkpoint(trees))
+        self._stored = self._participants.hold(requests, CheckpointStored)
+
+    def keep(self, share: ModelShare, history: Sequence[RoundResult]) -> None:
+        stored = self._participants.collect(self._stored, CheckpointStored)
+        digests = {name: answer.digest for name, answer in stored.items()}
+        trees = list(skeleton_of(share).trees)
+        progress = Progress(trees, np.empty((skeleton_of(share).trees_per_round, 0)), list(history))
+        with keeping("a checkpoint cannot be written"):
+            # Nobody asks a server for its digest, so the key of that is thrown away.
+            self._run.checkpoints.save(share, len(trees), JobRandomness(), digests, progress)
 
 
 class HorizontalSession(TrainingSession):
     """A participant with rows, or a helper of the protocol."""
 
-    def _check_place(self, peer: PeerIdentity) -> None:
-        if self._proposal.resume:  # the key of an earlier run must not be used for other messages
-            raise NothingToResume(
-                "horizontal jobs have no checkpoints",
-                "run train without --resume: training starts at the first round",
-                public=True,
-            )
-        super()._check_place(peer)
-
     def _open(self) -> None:
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self.spec.messages})
         self._lock = threading.Lock()  # several participants call one helper concurrently
         self._participant: ParticipantRole | None = None
+        self._model: ModelShare | None = None  # received from a server that resumed a job whose trees are complete
         self._helper: HelperRole | None = None
 
     def _checked_config(self) -> TrainingConfig:
@@ -146,8 +243,13 @@ class HorizontalSession(TrainingSession):
         if self._helper is not None:
             with self._lock:
                 return self._helper.handle(peer.party, message)
-        if self._participant is not None and peer.party == self.proposer:
-            return self._participant.handle(message)
+        if self._run is not None and peer.party == self.proposer:
+            if isinstance(message, Rejoin):
+                return self._rejoin(peer, self._run)
+            if self._participant is not None:
+                return self._train(self._participant, self._run, message)
+            if isinstance(message, TrainedModel) and not self._new:
+                return self._take_model(message)
         raise UnexpectedMessage(f"{peer.party} does not drive this job, or {message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
@@ -156,9 +258,14 @@ class HorizontalSession(TrainingSession):
             self.over = True
             return self._checked(peer)
         if self.uses_table:
+            if message.resume:
+                return self._accept_resumed(peer)
             if self._participant is None:
                 self._participant = self._begin(peer)
             return self._participant.introduce()
+        if message.resume and self._helper is not None:
+            self._helper.close()
+            self._helper = None
         if self._helper is None:
             self._open_helper_run()
             self._helper = self.spec.roles[self.role](
@@ -173,23 +280,90 @@ class HorizontalSession(TrainingSession):
             )
         return Accepted(__version__, aligned=False)
 
+    def _accept_resumed(self, peer: PeerIdentity) -> Accepted:
+        """A participant answers with its checkpoints; it joins when the server has found the common one."""
+        if self._new and self._run is not None:
+            self._begin_new(self._run)
+        self._participant = None
+        kept = self._reopen(peer).checkpoints.kept()
+        trees = np.array([each.trees for each in kept], dtype=np.int32)
+        return Accepted(__version__, aligned=False, trees=trees, digests=tuple(each.digest for each in kept))
+
     def _begin(self, peer: PeerIdentity) -> ParticipantRole:
-        """Read the table, ask the policy with everything that is known now, and join the job."""
+        """Join a new job. What an earlier attempt left is removed when all parties have accepted."""
         self._check_run()
+        self._require_approval(peer)
+        if self._run is not None:  # resumed before in the same session: another job must not get the same noise
+            self._booking.close(None)
+            self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
         try:
-            table = self._load()
-            participant, _ = self._introduced(table, self._booking)
+            participant = self._enter(peer)
         except VeilBoostError:  # the owner finds the reason in the run's status
             self._open_run(state="failed")
             raise
+        self._open_run(state="proposed")
+        self._new = True
+        return participant
+
+    def _rejoin(self, peer: PeerIdentity, run: RunFolder) -> Message:
+        if self._participant is not None or self._new:
+            raise UnexpectedMessage("the participant has already joined the job")
+        if self._finished:
+            self._refuse_finished()
+        participant = self._enter(peer)
+        run.settle_table(self._booking.job, self._table)
+        run.note(state="training", rows=self._rows)
+        self._participant = participant
+        return participant.introduce()
+
+    def _enter(self, peer: PeerIdentity) -> ParticipantRole:
+        """Read the table, and ask the policy with everything that is known now."""
+        table = self._load()
+        participant, _ = self._introduced(table, self._booking)
         self._check_memory(table.rows, len(table.columns))
         check_space(self.settings.runs, table.rows)
         self._decide(peer, table.rows, reserve=True)
-        self._begin_run(self._open_run(), None, state="training", rows=table.rows)
+        self._table = table_digest(table, self._booking.table_key)
         return participant
 
+    def _train(self, participant: ParticipantRole, run: RunFolder, message: Message) -> Reply:
+        if self._new:
+            self._begin_new(run)
+        if isinstance(message, Checkpoint):
+            return self._checkpoint(participant, run, message.trees)
+        if isinstance(message, Restore):
+            return self._restore(participant, run, message)
+        return participant.handle(message)
+
+    def _begin_new(self, run: RunFolder) -> None:
+        """All parties have accepted a new job."""
+        approval = self._use_approval()
+        self._begin_run(run, self._booking.randomness.key, state="training", rows=self._rows)
+        save_approval(run.path, approval)
+        run.settle_table(self._booking.job, self._table)
+        self._new = False
+
+    def _checkpoint(self, participant: ParticipantRole, run: RunFolder, trees: int) -> CheckpointStored:
+        state, share = participant.state(trees), ModelShare(self.settings.name, (), SplitRecords.of({}), None)
+        progress, randomness = Progress([], state.margin, []), self._booking.randomness
+        with keeping("a checkpoint cannot be written"):
+            digest = run.checkpoints.save(share, trees, randomness, progress=progress, state=state.digest)
+            self._transcript.flush()
+        return CheckpointStored(digest)
+
+    def _restore(self, participant: ParticipantRole, run: RunFolder, message: Restore) -> Done:
+        found = run.checkpoints.find(message.trees, message.digest)
+        participant.restore(message.trees, ParticipantState(found.progress()[0].margin, found.state))
+        return Done()
+
+    def _take_model(self, message: TrainedModel) -> Done:
+        """The server stopped after it had the model and before this participant had it, or noted that it has it."""
+        if not self._finished:
+            self._model = from_message(message)
+        return Done()
+
     def _load(self) -> PartyTable:
-        table = load_allowed(self.settings)
+        table = training_table(self.settings, load_allowed(self.settings))
         self._width, self._rows = len(table.columns), table.rows
         return table
 
@@ -208,9 +382,15 @@ class HorizontalSession(TrainingSession):
                 account=account,
                 held_out=drawn_rows(table.ids, share, random_state) if share else None,
                 signer=CertificateSigner(identity, policy, revoked, self._session),
+                attempt=Csprng().bytes(16),
             )
         )
         return role, role.introduce()
+
+    def _check_columns(self, peer: PeerIdentity) -> tuple[Sequence[str], int]:
+        table, label = self._load(), self.settings.own_data.label
+        self._decide(peer, table.rows)
+        return (*table.names, *([] if label is None else [label])), table.rows
 
     def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -222,11 +402,12 @@ class HorizontalSession(TrainingSession):
         return {"introduction": np.frombuffer(encode(found["told"]), np.uint8)} if "told" in found else {}
 
     def _finished_share(self, trees: int) -> ModelShare | None:
-        return None if self._participant is None else self._participant.share
+        return self._model if self._participant is None else self._participant.share
 
     def _finish(self, message: Finish) -> Done:
-        answer = super()._finish(message)
-        share = None if self._participant is None else self._participant.share
+        if self._run is not None and self._participant is not None and self._participant.report:
+            self._run.note(report=dict(self._participant.report))
+        answer, share = super()._finish(message), self._finished_share(message.trees)
         if message.completed and share is not None and share.skeleton is not None:
             self._metrics.rounds.inc(len(share.skeleton.trees) // share.skeleton.trees_per_round)
         return answer

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from collections.abc import Generator as Search
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 
@@ -139,6 +141,7 @@ def _check(scale: float) -> None:
 
 LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cut points are precise to one part in 2048
 TABLES = LEVELS + 1  # one more for the count of all values that are not missing
+SearchedCuts: TypeAlias = Search[tuple[Int64Array, int], Int64Array, Float32Array]
 
 
 def cell_counts(values: Float32Array) -> Int64Array:
@@ -148,21 +151,34 @@ def cell_counts(values: Float32Array) -> Int64Array:
 
 
 def noisy_cuts(generator: Generator, counts: Int64Array, bins: int, sigma: float) -> Float32Array:
-    """Cut points near the quantiles k / bins of a column, from its `cell_counts`; `sigma` is the noise of every count.
-
-    The search descends a tree of counts that halves the range of float32 in the order of its bits, so the tree does not
-    depend on the data. A level is one table of counts; changing one person's value moves it from one cell to another,
-    an L2 distance of sqrt 2. If several quantiles fall into the same cell, or into none, there are fewer cut points.
-    """
+    """Cut points near the quantiles k / bins of a column, from its `cell_counts`, with noise `sigma` on every count."""
     below = np.concatenate(([0], counts.cumsum()))  # the number of values in the cells before each
-    total = int(below[-1]) + int(discrete_gaussian(generator, sigma, 1)[0])
+    search = search_cuts(bins)
+    first, width = next(search)
+    while True:
+        found: Int64Array = below[first + width] - below[first]
+        try:
+            first, width = search.send(found + discrete_gaussian(generator, sigma, len(first)))
+        except StopIteration as end:
+            return end.value
+
+
+def search_cuts(bins: int) -> SearchedCuts:
+    """Search cut points near the quantiles k / bins of a column by noisy counts, one table at a time.
+
+    Yields the first cells of ranges, in order, and their common width in cells; the ranges are disjoint. Expects the
+    noisy number of values in each. The search descends a tree of counts that halves the range of float32 in the order
+    of its bits, so the tree does not depend on the data. A level is one table of counts; changing one person's value
+    moves it from one cell to another, an L2 distance of sqrt 2. If several quantiles fall into the same cell, or into
+    none, there are fewer cut points.
+    """
+    total = int((yield np.zeros(1, dtype=np.int64), 1 << LEVELS)[0])
     rank = np.arange(1, bins) * (max(total, 1) / bins)
     start, before = np.zeros(bins - 1, dtype=np.int64), np.zeros(bins - 1)
     for level in range(1, LEVELS + 1):
         half = 1 << (LEVELS - level)
         nodes, which = np.unique(start, return_inverse=True)
-        left: Int64Array = below[nodes + half] - below[nodes]
-        noisy = np.maximum(left + discrete_gaussian(generator, sigma, len(nodes)), 0)[which]
+        noisy = np.maximum((yield nodes, half), 0)[which]
         right = rank >= before + noisy
         before += np.where(right, noisy, 0)
         start += np.where(right, half, 0)

@@ -254,16 +254,19 @@ class Ledger:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self, run: str | None = None) -> tuple[Row, ...]:
+        """All rows, or those of the jobs of one run, in order."""
         found: tuple[Row, ...] = ()
+        # The job of a row is "RUN/FINGERPRINT", and "0" follows "/".
+        only, bounds = ("", ()) if run is None else ("WHERE job >= ? AND job < ?", (f"{run}/", f"{run}0"))
         with _coded(self.path):
             if self.path.exists() and self.path.stat().st_size:
                 with _connected(self.path) as connection:
                     _check_format(connection, self.path)
                     if connection.execute(_HAS_TABLE).fetchone():
-                        rows = connection.execute("SELECT * FROM ledger ORDER BY number")
+                        rows = connection.execute(f"SELECT * FROM ledger {only} ORDER BY number", bounds)  # noqa: S608
                         found = tuple(Row(*values) for values in rows)
-        if not found:
+        if not found and run is None:
             self._check_end(0)
         return found
 

@@ -86,7 +86,8 @@ class ProtocolSpec:
     options
         The class of the protocol's own parameters.
     fixed
-        Training parameters that the protocol sets itself.
+        Training parameters that the protocol sets itself. Other values are refused, except for the defaults of
+        `TrainingConfig`.
     refuse
         Raises if a configuration does not fit the protocol.
     plan
@@ -110,6 +111,9 @@ class ProtocolSpec:
         Engines that can run a party's own arithmetic: all, unless a role needs all rows at once.
     declared_classes
         The claims hold only for a classification whose classes are not taken from the labels.
+    least_participants
+        How many of the participants of a horizontal job must be reachable when it starts: all, unless the protocol
+        can continue without some.
     counts_rows
         The party that chooses splits knows the number of rows of a node, so it can enforce `min_node_rows`.
     cost, memory
@@ -147,6 +151,7 @@ class ProtocolSpec:
     by_line: Callable[[TrainingConfig], bool] = lambda config: False
     engines: tuple[str, ...] = ("local", "disk", "ray")
     declared_classes: bool = False
+    least_participants: Callable[[TrainingConfig, int], int] = lambda config, participants: participants
     counts_rows: bool = True
     cost: Cost | InTurn | None = None
     memory: Callable[[PlannedJob, int], Needs] = lambda job, columns: Needs()

@@ -12,7 +12,7 @@ import numpy as np
 
 from veilboost.boost.metrics import check_metric_fits
 from veilboost.boost.objective import CustomLoss
-from veilboost.config import TrainingConfig
+from veilboost.config import LEAF_QUANTILE_OBJECTIVES, TrainingConfig
 from veilboost.data.schema import check_label_present, check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
@@ -22,6 +22,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
 CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
+_DEFAULTS = TrainingConfig()
 _ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None if labels are numbers
 
 
@@ -108,12 +109,41 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
             "the server receives only sums over all participants",
             "set min_node_rows to 1, or use another protocol",
         )
+    if config.objective in LEAF_QUANTILE_OBJECTIVES:
+        _check_leaf_quantiles(spec, config)
+    if spec.setting == "horizontal" and config.objective == "pseudo_huber" and config.base_score is None:
+        raise UnsupportedCombination(
+            f"the base score of pseudo_huber does not follow from the mean label, which is all that {spec.name} sums",
+            "set base_score, or another objective",
+        )
     if spec.refuse is not None:
         spec.refuse(config)
 
 
+def _check_leaf_quantiles(spec: ProtocolSpec, config: TrainingConfig) -> None:
+    """The active party computes such leaves from labels of its own, without noise."""
+    if spec.setting == "horizontal":
+        raise UnsupportedCombination(
+            f"leaves of objective {config.objective!r} are quantiles of labels, and no party of {spec.name} has the "
+            "labels of all rows",
+            'set objective to "regression", or use a vertical protocol',
+        )
+    if config.options.get("private_leaves"):
+        raise UnsupportedCombination(
+            f"leaves of objective {config.objective!r} are quantiles without noise, which private_leaves excludes",
+            'set objective to "binary" or "multiclass", or private_leaves to false',
+        )
+
+
 def settle(spec: ProtocolSpec, config: TrainingConfig) -> TrainingConfig:
     """Return the parameters with those that the protocol fixes; raise, before any work, if it does not support them."""
+    for name, value in spec.fixed.items():
+        given = getattr(config, name)
+        if given not in (value, getattr(_DEFAULTS, name)):
+            raise UnsupportedCombination(
+                f"{spec.name} trains with {name} = {value!r}, and the job has {name} = {given!r}",
+                f"set {name} to {value!r}, or remove it",
+            )
     config = spec.settled(config)
     check_config(spec, config)
     return config

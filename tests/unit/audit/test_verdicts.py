@@ -70,7 +70,8 @@ def finished_horizontally(protocol: str, buckets: int) -> tuple[dict[str, View],
         f"h{k}": PartyTable(at, tuple(Column(f"n{j}", column[at]) for j, column in enumerate(values)), label[at])
         for k, at in enumerate(np.array_split(np.arange(rows), 3))
     }
-    config = TrainingConfig(objective="binary", n_estimators=2, max_depth=2, max_bin=buckets)
+    depth = 1 if protocol == "mal" else 2
+    config = TrainingConfig(objective="binary", n_estimators=2, max_depth=depth, max_bin=buckets)
     # Whether an attack succeeds has no computed probability (that on the labels of mal did in 5 of 8 drawings), so the
     # noise is the same in every run.
     run = simulate_training(tables, SERVER, protocol, config, record="payload", unsafe_noise_seed=1)

@@ -7,6 +7,7 @@ import pytest
 
 from support import make_columns, make_labels
 from veilboost.config import TrainingConfig
+from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     LabelOutOfRange,
@@ -102,6 +103,31 @@ def test_labels_of_text_share_their_classes():
         unify({"a": described(), "b": replace(described(), objective="regression")}, "auto")
     with pytest.raises(MissingLabel):
         describe(PartyTable(np.arange(1), ()), "auto")
+
+
+@pytest.mark.parametrize(
+    ("labels", "objective"),
+    [
+        ([[0, 0], [0, 1]], "binary"),
+        ([[0, 0], [1, 1]], "binary"),
+        ([[0, 2], [0, 1, 2], [1, 1]], "multiclass"),
+        ([[0, 1], [0, 1, 2]], "multiclass"),
+        ([[1, 3], [1, 5]], "regression"),
+        ([[0, 0], [0.5, 1]], "regression"),
+        ([[0, 0], [0, 0]], "regression"),
+    ],
+)
+def test_the_loss_is_that_of_pooled_labels(labels, objective):
+    tables = {str(at): PartyTable(np.arange(len(y)), (), np.array(y, dtype=float)) for at, y in enumerate(labels)}
+    assert unify({name: describe(table, "auto") for name, table in tables.items()}, "auto").objective == objective
+    assert infer_objective(np.concatenate([table.label for table in tables.values()])) == objective
+
+
+def test_labels_whose_loss_the_participants_do_not_determine_are_refused():
+    for other in ([0, 2], [0.5, 1.5]):
+        described = [describe(PartyTable(np.arange(2), (), np.array(y, dtype=float)), "auto") for y in ([0, 1], other)]
+        with pytest.raises(LabelOutOfRange, match="different losses"):
+            unify(dict(zip("ab", described, strict=True)), "auto")
 
 
 @pytest.mark.parametrize(

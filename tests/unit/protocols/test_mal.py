@@ -320,6 +320,23 @@ def test_masks_that_do_not_cancel_are_found_out():
         federation.train()
 
 
+@pytest.mark.parametrize("report", ["[]", "{", '{"rows": "1"}', "7", '{"rows": 300}'])
+def test_a_report_that_is_not_numbers_is_refused(report):
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
+    bent(federation.participants["p1"], lambda _, answer: replace(answer, report=report))
+    with pytest.raises(MalformedMessage, match="report"):
+        federation.train()
+
+
+@pytest.mark.parametrize("objective", ["auto", "binary"])
+def test_a_participant_with_one_class(objective):
+    table, config = whole(), config_of(objective=objective)
+    parts = {str(value): table.take(np.flatnonzero(table.label == value)) for value in (0, 1)}
+    pooled = {"all": table.take(np.argsort(table.label, kind="stable"))}
+    models = [simulate_training(each, SERVER, "mal", config).model.sha256() for each in (parts, pooled)]
+    assert models[0] == models[1]
+
+
 # --- ranges and the comparer ----------------------------------------------------------------------------------
 
 
@@ -451,6 +468,8 @@ def test_different_columns_kinds_and_labels_are_refused():
         {"subsample": 0.5},
         {"early_stopping_rounds": 3},
         {"max_bin": 300},
+        {"max_depth": 3},
+        {"proposal": "local"},
         {"options": {"guard": "hope"}},
         {"options": {"epsilon": -1.0}},
         {"options": {"eps": 1.0}},

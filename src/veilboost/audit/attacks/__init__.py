@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 
 import numpy as np
 
 from veilboost.audit.attack import Attack, Finding, over_runs
+from veilboost.audit.attacks.alignment import csp_active_ids, csp_passive_ids
 from veilboost.audit.attacks.bins import histogram_bins
 from veilboost.audit.attacks.gradients import gradient_signs, noisy_gradients
 from veilboost.audit.attacks.horizontal import (
@@ -81,6 +83,8 @@ BUILT_IN = (
     membership_horizontal,
     path_restriction,
     explained_order,
+    csp_active_ids,
+    csp_passive_ids,
 )
 
 
@@ -150,9 +154,14 @@ def _applicable(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple
 
 
 def _extra_views(views: Mapping[PartyName, View]) -> Iterator[View]:
-    """The pooled view of all passive parties, and the view of a user who requests predictions."""
+    """Pooled views of all passive parties and of the CSP with the authority; a user who requests predictions."""
     like = next(iter(views.values()))
     passive = [view for view in views.values() if view.role == "passive"]
     if len(passive) > 1:
         yield without_messages(" and ".join(view.party for view in passive), POOLED, like, passive)
+    helpers = {view.role: view for view in views.values()}
+    if {"csp", "authority"} <= helpers.keys():
+        csp, authority = helpers["csp"], helpers["authority"]
+        messages = (*csp.messages, *authority.messages)
+        yield replace(csp, party=f"{csp.party} and {authority.party}", messages=messages, members=(csp, authority))
     yield without_messages("a user", USER, like)

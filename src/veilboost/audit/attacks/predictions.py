@@ -12,6 +12,7 @@ from veilboost.audit.attack import Z95, Outcome, declare, share_right
 from veilboost.audit.view import USER, Truth, View
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.metrics import auc, ks
+from veilboost.boost.regression import LogLink
 from veilboost.data.table import PartyTable
 from veilboost.model.share import ModelShare, Skeleton, SplitRecords
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName
@@ -254,7 +255,7 @@ def _sums_from_scores(skeleton: Skeleton, paths: Sequence[Float64Array]) -> Floa
     if skeleton.objective == "binary":
         score = np.clip(score, 1e-300, 1.0 - 2.0**-53)  # a score that is rounded to 0 or 1 reveals only that
         score = np.log(score) - np.log1p(-score)
-    elif skeleton.objective == "poisson":
+    elif isinstance(skeleton.loss, LogLink):
         score = np.log(score)
     return score - skeleton.base_margin[0]
 

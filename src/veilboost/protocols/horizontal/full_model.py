@@ -63,8 +63,13 @@ def full_model(
     return ModelShare(HOLDER, schema.columns, records, skeleton)
 
 
+def skeleton_of(share: ModelShare) -> Skeleton:
+    """The skeleton of a model that `full_model` returned."""
+    return cast(Skeleton, share.skeleton)
+
+
 def to_message(share: ModelShare) -> TrainedModel:
-    skeleton = cast(Skeleton, share.skeleton)
+    skeleton = skeleton_of(share)
     records, trees = share.records, skeleton.trees
     about = {
         "protocol": skeleton.protocol,

@@ -10,11 +10,11 @@ the same code runs in a test, a simulation and a daemon.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from veilboost.boost.booster import Watcher
+from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
@@ -28,7 +28,7 @@ from veilboost.errors import (
 )
 from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
-from veilboost.types import BoolArray, PartyName
+from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
 
@@ -36,9 +36,32 @@ Introduction = TypeVar("Introduction", bound=Message)
 LOST = (PeerUnreachable, StaleSession, PeerBroken)  # errors that mean that a peer was lost
 
 
+class Keeper(Protocol):
+    """Stores the progress of a job at its server and its participants."""
+
+    def resumed(self) -> tuple[ModelShare, Sequence[RoundResult]] | None:
+        """The trees and the history of an interrupted job; None if no tree is finished."""
+        ...
+
+    def restore(self) -> None:
+        """Let every participant restore its checkpoint of these trees. The opening of the job comes before."""
+        ...
+
+    def store(self, trees: int) -> None:
+        """Let every participant store a checkpoint of `trees` trees; sent together with the next request."""
+        ...
+
+    def keep(self, share: ModelShare, history: Sequence[RoundResult]) -> None:
+        """Store the server's checkpoint, once every participant has answered `store`."""
+        ...
+
+
 @dataclass(frozen=True)
 class ServerContext:
-    """The inputs of a server: its channels to the participants, and the introduction of each."""
+    """The inputs of a server: its channels to the participants, and the introduction of each.
+
+    `dropped` are participants that could not be reached when the job started, with the reason.
+    """
 
     party: PartyName
     participants: Peers
@@ -46,6 +69,8 @@ class ServerContext:
     config: TrainingConfig
     threads: int = 1
     watcher: Watcher | None = None
+    keeper: Keeper | None = None
+    dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
 
 
 class Signer(Protocol):
@@ -72,7 +97,10 @@ class Trusting:
 
 @dataclass(frozen=True)
 class ParticipantContext:
-    """The inputs of a participant: its rows, its channels to the helpers, and the job that its owner agreed to."""
+    """The inputs of a participant: its rows, its channels to the helpers, and the job that its owner agreed to.
+
+    `attempt` is random: a job that resumes has another one, and with it other keys of masks.
+    """
 
     party: PartyName
     table: PartyTable
@@ -83,6 +111,15 @@ class ParticipantContext:
     account: Account = field(default_factory=MemoryAccount)
     signer: Signer = field(default_factory=Trusting)
     held_out: BoolArray | None = None  # rows for validation only
+    attempt: bytes = b""
+
+
+@dataclass(frozen=True)
+class ParticipantState:
+    """A participant's state between two rounds: the margins of its rows, and a digest of all that must not change."""
+
+    margin: Float64Array
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -130,6 +167,19 @@ class ParticipantRole(ABC):
     def share(self) -> ModelShare | None:
         """The model, after the job has ended."""
 
+    def state(self, trees: int) -> ParticipantState:
+        """The state after this number of trees. Raises unless it is the current one."""
+        raise UnexpectedMessage("this protocol has no checkpoints")
+
+    def restore(self, trees: int, state: ParticipantState) -> None:
+        """Continue after this number of trees. Raises `StateDiffers` if the job or the table has changed since."""
+        raise UnexpectedMessage("this protocol has no checkpoints")
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """How it protected its rows, for its owner and for the server."""
+        return {}
+
 
 class HelperRole(ABC):
     """The role of a third party. The channel identifies the sender of a request, not the message."""
@@ -143,7 +193,7 @@ class HelperRole(ABC):
 
 
 def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
-    """Raise for row sampling: rows have no common numbers, so a sample would differ from that of pooled data."""
+    """Raise for row sampling and weighted bins."""
     if config.weighted_bins:
         raise UnsupportedCombination(f"{protocol} does not support weighted_bins", "set weighted_bins to False")
     if config.subsample < 1.0 or config.sampling != "uniform":
@@ -160,21 +210,28 @@ def introduction(found: Message, kind: type[Introduction], party: PartyName) -> 
 
 
 def ask_reachable(
-    peers: Peers, messages: Mapping[PartyName, Message], dropped: dict[PartyName, str], *kinds: type[Message]
+    peers: Peers,
+    messages: Mapping[PartyName, Message],
+    dropped: dict[PartyName, str],
+    *kinds: type[Message],
+    losses: tuple[type[VeilBoostError], ...] = LOST,
 ) -> dict[PartyName, Any]:
-    """Send all requests at once; add lost peers to `dropped` with the reason, and raise if a peer refuses."""
+    """Send all requests at once; add lost peers to `dropped` with the reason, and raise if a peer refuses.
+
+    `losses`: the errors that mean that a peer was lost.
+    """
     pending: dict[PartyName, Pending] = {}
     answers: dict[PartyName, Any] = {}
     for name, message in messages.items():
         try:
             pending[name] = peers.request(name, message)
-        except LOST as error:
+        except losses as error:
             dropped[name] = str(error)
     peers.rounds += 1
     for name, wait in pending.items():
         try:
             answer = wait()
-        except LOST as error:
+        except losses as error:
             dropped[name] = str(error)
             continue
         if not isinstance(answer, kinds):

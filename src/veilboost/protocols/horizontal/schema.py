@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from veilboost.data.schema import check_label_values, infer_objective
+from veilboost.data.schema import MOST_INFERRED_CLASSES, check_label_values, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     LabelOutOfRange,
@@ -35,7 +35,7 @@ class Schema:
     classes
         Names of the label's classes if it is text, else None.
     objective
-        The loss that the labels imply.
+        The loss that the labels imply; "auto" if they are whole numbers that are not all classes of a loss.
     kinds
         The number of classes, if the labels are classes.
     """
@@ -91,7 +91,7 @@ def describe(table: PartyTable, objective: str) -> Schema:
     """Return the schema of a participant's table: names, types and categories, never a value of a row."""
     if table.label is None:
         raise MissingLabel("a participant has no labels", "name the label column in its [data] section")
-    found = infer_objective(table.label, table.label_classes) if objective == "auto" else objective
+    found = _implied(table.label, table.label_classes) if objective == "auto" else objective
     if table.label_classes is None or found != "binary":  # the codes of text are those of all participants together
         check_label_values(table.label, found, table.label_classes)
     kinds = len(table.label_classes) if table.label_classes is not None else int(table.label.max(initial=0.0)) + 1
@@ -102,6 +102,13 @@ def describe(table: PartyTable, objective: str) -> Schema:
         objective=found,
         kinds=max(kinds, 1),
     )
+
+
+def _implied(label: Float64Array, classes: tuple[str, ...] | None) -> str:
+    """The loss that the labels imply; "auto" for some of the classes 0, 1, ...: other participants have the others."""
+    found = infer_objective(label, classes)
+    some = found == "regression" and np.isin(label, np.arange(MOST_INFERRED_CLASSES)).all()
+    return "auto" if some else found
 
 
 def has_missing(column: Column) -> bool:
@@ -183,9 +190,15 @@ def _objective(schemas: Sequence[Schema], wanted: str, kinds: int, classes: tupl
         return wanted
     if classes is not None:
         return "multiclass" if kinds > 2 else "binary"
-    found = {schema.objective for schema in schemas}
-    if len(found) == 1:
-        return found.pop()
+    # A loss that `infer_objective` gives for the pooled labels, too.
+    found = {schema.objective for schema in schemas} - {"auto"}
+    whole = "regression" not in found and any(
+        schema.kinds == kinds and schema.objective != "auto" for schema in schemas
+    )
+    if whole or (kinds == 2 and not found):
+        return "binary" if kinds == 2 else "multiclass"
+    if found <= {"regression"}:
+        return "regression"
     raise LabelOutOfRange("the participants' labels imply different losses", "set objective under [training]")
 
 

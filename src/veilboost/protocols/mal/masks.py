@@ -13,11 +13,11 @@ rows on, linear programming finds all 0/1 labels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from veilboost.errors import EmptyTable, UnsupportedCombination
+from veilboost.protocols.mal.messages import REPORT
 from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
 
 _SMALL_BLOCK = 48
@@ -142,16 +142,11 @@ class Guarded:
     largest_leverage: float
     exposed: int
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, float]:
         """Return the facts that may be sent: all of them follow from the buckets that are sent."""
-        return {
-            "rows": int(self.kept.sum()),
-            "rank": self.space.rank,
-            "largest_leverage": self.largest_leverage,
-            "merged_cells": self.merged_cells,
-            "dropped_rows": int((~self.kept).sum()),
-            "exposed_rows": self.exposed,
-        }
+        kept, dropped = int(self.kept.sum()), int((~self.kept).sum())
+        facts = kept, self.space.rank, self.largest_leverage, self.merged_cells, dropped, self.exposed
+        return dict(zip(REPORT, facts, strict=True))
 
 
 def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: float) -> Guarded:

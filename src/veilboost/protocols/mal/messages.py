@@ -150,4 +150,6 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 
 
+# What a participant reports about its rows: all of it follows from the buckets that it sends.
+REPORT = ("rows", "rank", "largest_leverage", "merged_cells", "dropped_rows", "exposed_rows")
 EXTREMES = ("low", "high")  # each has its own keys, and so has every column

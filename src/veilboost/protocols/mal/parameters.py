@@ -49,7 +49,9 @@ class MalOptions(ProtocolOptions):
     largest: float = param(
         3e38, "agreed bound on the absolute value of numeric columns", low=0, high=sys.float_info.max
     )
-    least_participants: int = param(1, "participants that must remain for a model to be trained", low=1, high=100_000)
+    least_participants: int = param(
+        1, "participants that must be reachable, from the start of the job to its end", low=1, high=100_000
+    )
 
 
 def refuse(config: TrainingConfig) -> None:
@@ -72,6 +74,10 @@ def refuse(config: TrainingConfig) -> None:
         raise UnsupportedCombination(
             "mal has no validation rows, which early_stopping_rounds needs", "set n_estimators instead"
         )
+
+
+def least_participants(config: TrainingConfig, participants: int) -> int:
+    return MalOptions.from_dict(config.options).least_participants
 
 
 def _about(what: str, release: str, adjacency: Adjacency, adversary: str = "the server") -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,10 +46,15 @@ class MalParticipant(ParticipantRole):
         self._keys: OreKeys | None = None
         self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
         self._share: ModelShare | None = None
+        self._report: Mapping[str, Any] = {}
 
     @property
     def share(self) -> ModelShare | None:
         return self._share
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        return self._report
 
     def introduce(self) -> messages.MalColumns:
         return messages.MalColumns(self._schema.to_json())
@@ -117,8 +123,9 @@ class MalParticipant(ParticipantRole):
             parameters.bucket_event(at, width, options.epsilon, *release) for at, width in columns_sent if width > 1
         ]
         context.account.spend(*events, parameters.label_event(*release, int(widths.sum())))
+        self._report = guarded.report()
         return messages.MaskedRows(
-            guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report())
+            guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(self._report)
         )
 
     def _masks(self, space: BucketSpace, labels: Float64Array, content: bytes) -> Float64Array:

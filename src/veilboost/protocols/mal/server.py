@@ -30,7 +30,7 @@ class MalServer(ServerRole):
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._options = MalOptions.from_dict(context.config.options)
-        self._dropped: dict[PartyName, str] = {}
+        self._dropped = dict(context.dropped)
 
     def check(self) -> Mapping[PartyName, VeilBoostError]:
         found = differences(self._schemas())
@@ -139,9 +139,12 @@ def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Flo
     return whole
 
 
-def _report(rows: messages.MaskedRows) -> dict[str, Any]:
+def _report(rows: messages.MaskedRows) -> dict[str, float]:
+    """Return the participant's report: a number for each fact, and nothing else."""
     try:
-        report = json.loads(rows.report)
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage("a participant's report cannot be read") from error
-    return cast("dict[str, Any]", report) if isinstance(report, dict) else {}
+        report = cast("dict[str, Any]", json.loads(rows.report))
+        if tuple(report) == messages.REPORT and all(type(value) in (int, float) for value in report.values()):
+            return report
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise MalformedMessage("a participant's report cannot be read")

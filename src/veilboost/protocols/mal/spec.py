@@ -10,7 +10,7 @@ from veilboost.protocols.horizontal.full_model import TrainedModel
 from veilboost.protocols.mal.authority import MalAuthority
 from veilboost.protocols.mal.comparer import MalComparer
 from veilboost.protocols.mal.messages import MESSAGES
-from veilboost.protocols.mal.parameters import FIXED, MalOptions, plan, refuse
+from veilboost.protocols.mal.parameters import FIXED, MalOptions, least_participants, plan, refuse
 from veilboost.protocols.mal.participant import MalParticipant
 from veilboost.protocols.mal.server import MalServer
 from veilboost.protocols.spec import Evidence, ProtocolSpec
@@ -67,6 +67,7 @@ SPEC = ProtocolSpec(
     fixed=FIXED,
     refuse=refuse,
     plan=plan,
+    least_participants=least_participants,
     engines=("local",),
     cost=Cost(
         here=("trees", "tree_rows", "bins"),

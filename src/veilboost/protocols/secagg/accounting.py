@@ -1,16 +1,20 @@
-"""The releases of a participant of `secagg`: sums without noise, but only summed over all participants."""
+"""The releases of a participant of `secagg`: only summed over all participants, without noise unless epsilon is set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.privacy.event import Adjacency, Event, ExactRelease
+from veilboost.protocols.secagg.noise import Distances, options_of
 from veilboost.types import Role
 
 _SUMS = "sums of gradients per node and bin"
 _ONCE = ("counts of values", "the sum of labels")
 _METRIC = "the metric of validation rows"
+_SCORES = "the distribution of scores of validation rows, by class"
 
 
 def releases(
@@ -20,7 +24,10 @@ def releases(
 
     `content` is the digest of the participant's table.
     """
-    every_round = (_SUMS, *((_METRIC,) if validates else ()))
+    if options_of(config).epsilon > 0:
+        return Distances.of(config).events(config, content)
+    ranks = config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None
+    every_round = (_SUMS, *((_SCORES if ranks else _METRIC,) if validates else ()))
     return [
         ExactRelease(
             what=f"{what}, summed over all participants",
@@ -37,6 +44,19 @@ def releases(
     ]
 
 
+def repetition(events: Sequence[Event], number: int, again: int) -> Sequence[Event]:
+    """The releases of a round that is begun again: the server may ask other questions then."""
+    return [
+        replace(event, release=f"{event.release}, round {number}, repetition {again}", count=1)
+        for event in events
+        if event.release in (_SUMS, _METRIC, _SCORES)
+    ]
+
+
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
     """The releases of a participant, for any number of columns; the rows held out are not known yet."""
     return releases(config, validates=True)
+
+
+def delta_option(config: TrainingConfig, role: Role) -> str | None:
+    return "delta" if options_of(config).epsilon > 0 else None

@@ -104,6 +104,7 @@ class SecaggFinder(SplitFinder):
     def at_roots(self, groups: int) -> SummedNodes:
         """Return the roots for `grow`."""
         totals = self._built[:, : self._block.layout.offsets[1]].sum(axis=1)  # every row is in one bin of a column
+        totals[:, 1] = np.maximum(totals[:, 1], 0)  # noise may make it negative
         return SummedNodes.make(np.arange(groups, dtype=np.int32), totals)
 
     def _ask_sums(self, depth: int, build: Int64Array) -> Int64Array:

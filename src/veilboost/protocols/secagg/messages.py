@@ -58,7 +58,10 @@ class MaskedTotals(Message):
     """Participant to server: its number of rows and its exact sums of weights and labels, all under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the number of rows, the sum of weights and the sum of labels over all participants", "server"),
+        Reveals(
+            "the number of rows over all participants and, unless epsilon is set, the sum of weights and of labels",
+            "server",
+        ),
     )
     rows: Annotated[UInt64Array, ArraySpec("uint64", 1)]
     weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -68,6 +71,8 @@ class MaskedTotals(Message):
 @dataclass(frozen=True)
 class CountsRequest(Message):
     """Server to participant: count the values of each numeric column that are at most these (columns, values).
+
+    With epsilon, values do not decrease, and each counts those above the value before.
 
     Values are float32 numbers, encoded as integers in the same order.
     """
@@ -84,7 +89,10 @@ class MaskedCounts(Message):
     """Participant to server: the counts, under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how many values of all participants together are below each requested value", "server"),
+        Reveals(
+            "how many values of all participants together are below each requested value, with noise if epsilon is set",
+            "server",
+        ),
     )
     counts: Annotated[UInt64Array, ArraySpec("uint64", 2)]
 
@@ -161,7 +169,10 @@ class MaskedSums(Message):
     """Participant to server: sums of gradients and hessians per node and bin, under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin over all participants", "server"),
+        Reveals(
+            "sums of gradients and hessians per node and bin over all participants, exact unless epsilon adds noise",
+            "server",
+        ),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
 
@@ -185,6 +196,19 @@ class MaskedMetric(Message):
     terms: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
+@dataclass(frozen=True)
+class MaskedScores(Message):
+    """Participant to server: the weights of its validation rows by class and interval of the score, under masks.
+
+    The answer to `MetricRequest` if the job's metric ranks rows: auc, aucpr or ks.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the distribution of scores of the validation rows of all participants, by class", "server"),
+    )
+    weights: Annotated[UInt64Array, ArraySpec("uint64", 2)]
+
+
 MESSAGES: tuple[type[Message], ...] = (
     SecaggColumns,
     SecaggGroup,
@@ -199,4 +223,5 @@ MESSAGES: tuple[type[Message], ...] = (
     MaskedSums,
     MetricRequest,
     MaskedMetric,
+    MaskedScores,
 )

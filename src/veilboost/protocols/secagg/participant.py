@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,20 +15,32 @@ from veilboost import _native
 from veilboost.boost.bins import Sets
 from veilboost.boost.booster import sample_columns
 from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.metrics import check_metric_fits
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
+from veilboost.errors import (
+    EmptyTable,
+    MalformedMessage,
+    StateDiffers,
+    UnexpectedMessage,
+    UnsupportedCombination,
+)
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed, to_ordered
 from veilboost.model.share import ModelShare
+from veilboost.privacy.discrete import TABLES
+from veilboost.privacy.event import START
+from veilboost.privacy.mechanism import Generator
 from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
+from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole, ParticipantState
+from veilboost.protocols.horizontal.sampling import RowSampler
 from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table
 from veilboost.protocols.secagg import messages
-from veilboost.protocols.secagg.accounting import releases
-from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values
+from veilboost.protocols.secagg.accounting import releases, repetition
+from veilboost.protocols.secagg.noise import SumNoise
+from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values, score_histogram
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,
@@ -54,11 +67,19 @@ class SecaggParticipant(ParticipantRole):
         self._fit, self._held_out = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         if not len(self._fit):
             raise EmptyTable("all rows are held out for validation", "lower the share of validation rows")
+        self._sampler = RowSampler(context.table.ids[self._fit], context.config)
         self._weight = np.ones(rows) if context.table.weight is None else context.table.weight
-        # Masks depend on requests, so a job that restarts with other rows needs another key.
-        self._content = content_digest(context.randomness, held_out, self._weight, *_contents(context.table))
-        private = context.randomness.for_request("secagg", "private key", self._content).bytes(KEY_BYTES)
-        self._masks = PairwiseMasks(private)
+        self._noise = SumNoise.of(self._config, len(context.table.columns))
+        if self._noise is not None and (len(self._held_out) or context.table.weight is not None):
+            raise UnsupportedCombination(
+                "secagg with epsilon supports neither sample weights nor validation rows",
+                "remove the sample-weight column and the share of validation rows, or set epsilon to 0",
+            )
+        # Masks depend on requests, so a job that restarts with other rows, or that resumes, needs another key.
+        contents = held_out, self._weight, self._sampler.codes, *_contents(context.table)
+        self._content = content_digest(context.randomness, *contents)
+        private = context.randomness.for_request("secagg", "private key", self._content, context.attempt)
+        self._masks = PairwiseMasks(private.bytes(KEY_BYTES))
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
@@ -73,6 +94,8 @@ class SecaggParticipant(ParticipantRole):
 
     def introduce(self) -> messages.SecaggColumns:
         schema = describe(self._context.table, self._config.objective)
+        if self._noise is not None:  # facts that one record could change
+            schema = replace(schema, missing=(True,) * len(schema.columns), kinds=2)
         evidence = self._context.signer.sign(_signed(self._masks.public))
         largest = float(self._weight[self._fit].max())
         exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
@@ -132,18 +155,29 @@ class SecaggParticipant(ParticipantRole):
             raise MalformedMessage("the public key of this participant was replaced")
         if not 0 <= message.weight_exponent <= MAX_BITS:
             raise MalformedMessage("the bound on the weights is out of range")
-        self._weight_bound = math.ldexp(1.0, message.weight_exponent)
-        self._masks.agree(publics)
+        part = None if self._noise is None else self._noise.part(self._config, len(group))
+        if part is not None and message.weight_exponent != 0:
+            raise MalformedMessage("a job with epsilon has no sample weights")
         schema = Schema.from_json(message.schema)
         columns, label = encoded_table(self._context.table, schema)
-        self._objective = objective_of(schema.objective, self._config, max(2, schema.kinds))
-        self._objective.base_margin(label, None, 0.5)  # raises for labels that the loss does not allow
-        self._schema, self._columns, self._label = schema, columns, label
+        if self._config.eval_metric != "auto":
+            check_metric_fits(self._config.eval_metric, schema.objective)
+        objective = objective_of(schema.objective, self._config, max(2, schema.kinds))
+        objective.base_margin(label, None, 0.5)  # raises for labels that the loss does not allow
+        rows, validates, account = self._context.table.rows, bool(len(self._held_out)), self._context.account
+        planned = releases(self._config, validates, rows, len(columns), self._content.hex())
+        if account.begin(START, schema.trees_per_round) and part is not None:
+            raise UnsupportedCombination(
+                "a job with epsilon cannot be resumed: what is answered again would have other noise than was booked",
+                "start a new job, under another name, which books a budget of its own",
+            )
+        account.spend(*planned)
+        # Nothing above changes the state: after a refusal no request is answered, and no noise is divided twice.
+        self._masks.agree(publics)
+        self._weight_bound, self._part = math.ldexp(1.0, message.weight_exponent), part
+        self._schema, self._columns, self._label, self._objective = schema, columns, label, objective
         counted = [column for column in columns if column.categories is None or self._ordinal]
-        self._sorted = [_sorted(column, self._fit) for column in counted]
-        rows, validates = self._context.table.rows, bool(len(self._held_out))
-        content = self._content.hex()
-        self._context.account.spend(*releases(self._config, validates, rows, len(columns), content))
+        self._sorted, self._releases = [_sorted(column, self._fit) for column in counted], planned
         return Done()
 
     @property
@@ -152,6 +186,8 @@ class SecaggParticipant(ParticipantRole):
 
     def _totals(self, digest: bytes) -> messages.MaskedTotals:
         label, weight = self._label[self._fit], self._weight[self._fit]
+        if self._noise is not None:
+            label = np.zeros_like(label)  # the server starts at base_score
         if self._config.scale_pos_weight != 1.0:
             weight = weight * np.where(label == 1.0, self._config.scale_pos_weight, 1.0)
         rows = self._masks.hide(np.array([len(label)], dtype=np.uint64), digest + b"rows")
@@ -168,7 +204,7 @@ class SecaggParticipant(ParticipantRole):
             raise MalformedMessage("counts were requested for another number of columns")
         if message.values.shape[1] > most_values(self._config.max_bin):
             raise MalformedMessage("counts were requested for more values than the search for cut points needs")
-        if message.step != self._counted + 1 or message.step > MOST_STEPS:
+        if message.step != self._counted + 1 or message.step > (MOST_STEPS if self._noise is None else TABLES):
             raise UnexpectedMessage(
                 "counts were requested out of order, or more often than the search for cut points needs"
             )
@@ -176,7 +212,15 @@ class SecaggParticipant(ParticipantRole):
         counts = np.zeros(message.values.shape, dtype=np.uint64)
         for column, (own, values) in enumerate(zip(self._sorted, message.values, strict=True)):
             counts[column] = np.searchsorted(own, values, side="right")
+        if self._part is not None:
+            if (np.diff(message.values.astype(np.int64), axis=1) < 0).any():
+                raise MalformedMessage("the values of a request for counts decrease")
+            counts = self._part.add_to_cells(self._generator(digest), counts)
         return messages.MaskedCounts(self._masks.hide(counts, digest))
+
+    def _generator(self, digest: bytes) -> Generator:
+        """The noise of a request: other requests and other tables have other noise."""
+        return self._context.randomness.for_request("secagg", "noise", self._content, digest)
 
     def _take_cuts(self, message: messages.CutsFound) -> Done:
         schema, config = cast(Schema, self._schema), self._config
@@ -191,7 +235,31 @@ class SecaggParticipant(ParticipantRole):
         self._block = block_with_cuts(self._columns, rows, cuts, schema.missing, config, self._context.threads)
         self._margin = np.repeat(message.base_margin[:, None], rows, axis=1)
         self._round, self._depth, self._ended = -1, 0, True
+        opening = (schema.to_json(), repr(self._weight_bound), message.base_margin, message.starts, message.cuts)
+        self._opening = content_digest(self._context.randomness, *opening)
         return Done()
+
+    # --- checkpoints ------------------------------------------------------------------------------------
+
+    def state(self, trees: int) -> ParticipantState:
+        """The state after this number of trees: until the first leaves of the next round are known."""
+        begun = self._block is not None and not self._ended and self._depth == 0
+        if not begun or not trees or trees != self._round * len(self._margin):
+            raise UnexpectedMessage("there is no such checkpoint to store")
+        return ParticipantState(self._margin, self._digest(self._margin))
+
+    def restore(self, trees: int, state: ParticipantState) -> None:
+        if self._block is None or self._round >= 0:
+            raise UnexpectedMessage("a checkpoint can be restored only before the first round")
+        rounds, rest = divmod(trees, len(self._margin))
+        if rest or not 0 < rounds < self._config.n_estimators:
+            raise UnexpectedMessage("the checkpoint is not one of this job")
+        if state.margin.shape != self._margin.shape or state.digest != self._digest(state.margin):
+            raise StateDiffers("the table, or the cut points of the job, have changed since the checkpoint")
+        self._margin, self._round = state.margin.copy(), rounds - 1
+
+    def _digest(self, margin: Float64Array) -> bytes:
+        return content_digest(self._context.randomness, self._opening, self._content, margin)
 
     # --- rounds -----------------------------------------------------------------------------------------
 
@@ -201,7 +269,7 @@ class SecaggParticipant(ParticipantRole):
         return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits), g, h
 
     def _scale(self, message: messages.ScaleRequest) -> messages.ScaleAnswer:
-        if message.number != self._round + 1:
+        if message.number != self._round + 1 or self._noise is not None:
             raise UnexpectedMessage("the grid of another round was requested")
         self._end_round(message)
         scale, _, _ = self._own_scale()
@@ -210,8 +278,8 @@ class SecaggParticipant(ParticipantRole):
     def _sums(self, message: messages.SumsRequest, digest: bytes) -> messages.MaskedSums:
         if (message.number, message.depth) not in {(self._round, self._depth + 1), (self._round + 1, 0)}:
             raise UnexpectedMessage("a level arrived out of order")
-        if message.number >= self._config.n_estimators:
-            raise UnexpectedMessage("there are more rounds than the job has")
+        if message.number >= self._config.n_estimators or message.depth >= self._config.max_depth:
+            raise UnexpectedMessage("there are more rounds or levels than the job has")
         if message.depth == 0:
             self._end_round(message)
             self._open_round(message)
@@ -220,9 +288,15 @@ class SecaggParticipant(ParticipantRole):
         fit = self._groups[0]
         if not within(message.build, 0, fit.nodes) or not increasing(message.build):
             raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
+        if message.depth == 0:
+            again = self._context.account.begin(f"round {message.number}", len(self._margin))
+            if again:
+                self._context.account.spend(*repetition(self._releases, message.number, again))
         self._round, self._depth = message.number, message.depth
         block = self._round_block
         sums = block.histogram(block.shared_bins, self._gradients, fit.of(message.build.astype(np.int64)))
+        if self._part is not None:
+            sums = self._part.add_to_sums(self._generator(digest), sums, self._grid)
         return messages.MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
 
     def _open_round(self, message: messages.SumsRequest) -> None:
@@ -230,6 +304,9 @@ class SecaggParticipant(ParticipantRole):
         scale = Scale(message.g_exponent, message.h_exponent)
         if scale.g_exponent > own.g_exponent or scale.h_exponent > own.h_exponent:
             raise MalformedMessage(f"the grid is too fine for gradients of {MAX_BITS} bits")
+        if self._noise is not None and scale != own:  # noise needs a grid that is fine enough
+            raise MalformedMessage("a job with epsilon has the grid that follows from the loss")
+        self._grid = scale
         block = cast(ColumnBlock, self._block)
         columns = sample_columns([block.layout.features], message.number, self._config)[0]
         if not np.array_equal(message.columns, () if columns is None else columns):
@@ -240,9 +317,14 @@ class SecaggParticipant(ParticipantRole):
         unweighted = self._context.table.weight is None
         g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
+        drawn = self._sampler.drawn(message.number)
+        fit, routed = self._fit, self._held_out
+        if drawn is not None:
+            fit, routed = self._fit[drawn], np.sort(np.concatenate((self._fit[~drawn], self._held_out)))
         trees = len(self._margin)
-        kept = [self._fit, self._held_out] if len(self._held_out) else [self._fit]
-        self._groups = [RowGroups.root(rows.astype(np.int32), trees) for rows in kept]
+        self._groups = [RowGroups.root(fit.astype(np.int32), trees)]
+        if len(routed):
+            self._groups.append(RowGroups.root(routed.astype(np.int32), trees))
         self._ended = False
 
     def _end_round(self, message: messages.LevelResult) -> None:
@@ -254,14 +336,17 @@ class SecaggParticipant(ParticipantRole):
                 self._weigh(groups, message.ends)
             self._ended = True
 
-    def _metric(self, message: messages.MetricRequest, digest: bytes) -> messages.MaskedMetric:
+    def _metric(self, message: messages.MetricRequest, digest: bytes) -> messages.MaskedMetric | messages.MaskedScores:
         """End the round and return the metric of the held-out rows."""
-        if message.number != self._round or self._ended:
+        if message.number != self._round or self._ended or self._noise is not None:
             raise UnexpectedMessage("the metric of another round was requested")
         self._end_round(message)
         rows, terms = self._held_out, metric_of(self._objective, self._config).terms
+        if terms is None:
+            scores = score_histogram(self._margin[0, rows], self._label[rows], self._weight[rows], self._weight_bound)
+            return messages.MaskedScores(self._masks.hide(scores, digest))
         values = np.empty(0)
-        if len(rows) and terms is not None:
+        if len(rows):
             values = terms(self._label[rows], self._objective.predict(self._margin[:, rows])) * self._weight[rows]
         return messages.MaskedMetric(
             self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest)

@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from veilboost.boost.bins import Counts, CountsDecrease, Keys, cuts_by_counting
-from veilboost.boost.booster import RoundResult, best_round, sample_columns
+from veilboost.boost.booster import RoundResult, best_round, past_its_best, sample_columns
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
-from veilboost.boost.metrics import Metric
+from veilboost.boost.metrics import Metric, check_metric_fits
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
-from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable, VeilBoostError
+from veilboost.errors import (
+    EmptyTable,
+    InvalidParameter,
+    MalformedMessage,
+    PeerBroken,
+    PeerUnreachable,
+    VeilBoostError,
+)
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
-from veilboost.model.share import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, to_message
+from veilboost.model.share import ModelShare, SplitRecords, TrainingOutcome
+from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, skeleton_of, to_message
 from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
 from veilboost.protocols.horizontal.schema import Schema, differences, unify
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
-from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, from_residue, metric_of, most_values
-from veilboost.types import Float32Array, Float64Array, PartyName, UInt8Array
+from veilboost.protocols.secagg.noise import SumNoise, cuts_by_noisy_counts, options_of
+from veilboost.protocols.secagg.shared import (
+    SCORE_BINS,
+    SUM_BYTES,
+    as_float,
+    from_residue,
+    metric_of,
+    most_values,
+    ranking_metric,
+)
+from veilboost.types import Float32Array, Float64Array, Int64Array, PartyName, UInt8Array, UInt32Array
 from veilboost.wire.message import Done, Message
+
+Kept: TypeAlias = tuple[ModelShare, Sequence[RoundResult]]
 
 _NO_BOUND = np.zeros((1, 1))
 _NO_TABLE = "the participants' sums are not those of any table"
@@ -39,6 +58,9 @@ class SecaggServer(ServerRole):
         self._context = context
         self._names = context.participants.names
         self._step = 0
+        # The trees and the history of the last round, until its checkpoint is asked for; then until it is stored.
+        self._finished: Kept | None = None
+        self._asked: Kept | None = None
 
     def train(self) -> TrainingOutcome:
         config = self._context.config
@@ -46,33 +68,44 @@ class SecaggServer(ServerRole):
         self._rows, mean = self._totals()
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
         self._objective, self._config = objective, config
-        base = _base(objective, schema, mean, config.base_score)
+        noise = SumNoise.of(config, len(schema.columns))
+        base = _base(objective, schema, mean if noise is None else 0.5, config.base_score)
         cuts = self._find_cuts(schema, base)
         block = block_of_bins(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
-        finder = SecaggFinder(self._ask, block, objective, config, self._context.threads)
+        grown = config  # with the least hessian of a child that noise requires
+        if noise is not None:
+            grown = replace(config, min_child_weight=max(config.min_child_weight, noise.safe_weight(config.max_bin)))
+        finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads)
         metric = metric_of(objective, config)
         trees: list[Tree] = []
         history: list[RoundResult] = []
-        for number in range(config.n_estimators):
+        keeper = self._context.keeper
+        kept = None if keeper is None else keeper.resumed()
+        if keeper is not None and kept is not None:
+            keeper.restore()
+            trees, history = list(skeleton_of(kept[0]).trees), list(kept[1])
+            finder.rules = kept[0].records.rules()
+        for number in range(len(history), config.n_estimators):
+            if past_its_best(history, metric, config):
+                break
             started = time.perf_counter()
             columns = sample_columns([block.layout.features], number, config)[0]
             start = finder.round(number, self._scale(number, finder), columns)
-            trees += grow(finder, start, config, np.empty((objective.trees_per_round, 0)))
+            trees += grow(finder, start, grown, np.empty((objective.trees_per_round, 0)))
             value = self._measure(number, finder, metric) if self._validates else None
             history.append(RoundResult.measured(number, time.perf_counter() - started, value, metric))
+            if keeper is not None:
+                share = full_model("secagg", schema, trees, base, SplitRecords.of(finder.rules), config)
+                self._finished = share, tuple(history)
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
-            stopping = config.early_stopping_rounds
-            if stopping is not None and number - best_round(history, metric) >= stopping:
-                break
         if config.early_stopping_rounds is not None:
             trees = trees[: (best_round(history, metric) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
         share = full_model("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
-        ask_reachable(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
-        reports = {name: {"rows of all": self._rows} for name in self._names}
-        return TrainingOutcome(share, history, reports, dropped, metric.name if self._validates else None)
+        self._send(to_message(share), Done, dropped)
+        return TrainingOutcome(share, history, {}, dropped, metric.name if self._validates else None)
 
     # --- start of the job -------------------------------------------------------------------------------
 
@@ -95,6 +128,8 @@ class SecaggServer(ServerRole):
         if len(told) < 2:
             raise InvalidParameter("secagg needs at least two participants", "name more participants")
         schema, joined = unify(self._schemas(), config.objective), list(told.values())
+        if config.eval_metric != "auto":
+            check_metric_fits(config.eval_metric, schema.objective)
         self._validates = any(each.watches for each in joined)
         if config.early_stopping_rounds is not None and not self._validates:
             raise InvalidParameter(
@@ -130,7 +165,10 @@ class SecaggServer(ServerRole):
         numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
         points = most_values(config.max_bin)
         try:
-            found = iter(cuts_by_counting(sum(numeric), config.max_bin, config.binning, points, self._count))
+            if options_of(config).epsilon > 0:
+                found = iter(cuts_by_noisy_counts(sum(numeric), config.max_bin, self._counts))
+            else:
+                found = iter(cuts_by_counting(sum(numeric), config.max_bin, config.binning, points, self._count))
         except CountsDecrease:
             raise MalformedMessage(_NO_TABLE) from None
         cuts = [
@@ -143,15 +181,21 @@ class SecaggServer(ServerRole):
 
     def _count(self, wanted: Keys) -> Counts:
         """Request the counts of all columns at once; shorter lists are padded with a key above all values."""
-        self._step += 1
         values = np.full((len(wanted), max(len(keys) for keys in wanted)), np.iinfo(np.uint32).max, dtype=np.uint32)
         for row, keys in zip(values, wanted, strict=True):
             row[: len(keys)] = keys
-        answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
-        counts = added([each.counts for each in answers])
+        counts = self._counts(values)
         if counts.min(initial=0) < 0 or counts.max(initial=0) > self._rows:
             raise MalformedMessage(_NO_TABLE)
         return [row[: len(keys)] for row, keys in zip(counts, wanted, strict=True)]
+
+    def _counts(self, values: UInt32Array) -> Int64Array:
+        self._step += 1
+        answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
+        counts = added([each.counts for each in answers])
+        if counts.shape != values.shape:
+            raise MalformedMessage("the received counts are for other values")
+        return counts
 
     # --- rounds -----------------------------------------------------------------------------------------
 
@@ -166,21 +210,49 @@ class SecaggServer(ServerRole):
 
     def _measure(self, number: int, finder: SecaggFinder, metric: Metric) -> float:
         """Send the result of the round and return the metric on validation rows."""
-        answers = self._ask(messages.MetricRequest(*finder.take_unsent(), number), messages.MaskedMetric).values()
+        request = messages.MetricRequest(*finder.take_unsent(), number)
+        if metric.terms is None:
+            scores = added([each.weights for each in self._ask(request, messages.MaskedScores).values()])
+            if scores.shape != (2, SCORE_BINS) or scores.min(initial=0) < 0:
+                raise MalformedMessage(_NO_TABLE)
+            return ranking_metric(metric, scores, self._weight_bound)
+        answers = self._ask(request, messages.MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
         return math.sqrt(mean) if metric.root else mean
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
-        answers = ask_reachable(self._context.participants, dict.fromkeys(self._names, message), lost, kind)
+        answers = self._send(message, kind, lost)
         if lost:
             raise PeerUnreachable(
                 f"{' and '.join(lost)} was lost, and without it the masks of the others do not cancel "
                 f"({'; '.join(lost.values())})",
-                "start the job again under another name, with the remaining participants; it cannot be resumed",
+                f"start {' and '.join(lost)} again and run train --resume at the server; or train without it: remove "
+                "it from the job file, change name there, and run train without --resume",
             )
+        self._keep(message)
         return answers
+
+    def _send(self, message: Message, kind: type[Any], lost: dict[PartyName, str]) -> Mapping[PartyName, Any]:
+        """Ask all participants, and add lost ones to `lost`. A restarted one is not lost: the job resumes with it."""
+        requests, losses = dict.fromkeys(self._names, message), (PeerUnreachable, PeerBroken)
+        return ask_reachable(self._context.participants, requests, lost, kind, losses=losses)
+
+    def _keep(self, answered: Message) -> None:
+        """Ask for a checkpoint together with the second request of a round, and store this party's when that is done.
+
+        The first request of a round tells participants the last leaves of the round before it.
+        """
+        keeper = self._context.keeper
+        if keeper is None:
+            return
+        if self._asked is not None:
+            keeper.keep(*self._asked)
+            self._asked = None
+        if self._finished is not None and isinstance(answered, messages.SumsRequest):
+            keeper.store(len(skeleton_of(self._finished[0]).trees))
+            self._asked, self._finished = self._finished, None
 
 
 def _exactly(answers: list[UInt8Array]) -> float:

@@ -1,4 +1,4 @@
-"""Code that the server and the participants of `secagg` share: the metric, exact sums, limits of the cut search.
+"""Code that the server and the participants of `secagg` share: metrics, exact sums, limits of the cut search.
 
 Cut points are found from counts alone (FederBoost's distributed quantiles): every step counts the values below some
 candidates and divides the gaps that contain a quantile. The results are exactly the cut points of pooled rows.
@@ -8,18 +8,46 @@ Real numbers are summed without rounding, as one integer: every float64 is a mul
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.metrics import Metric, metric_for, metric_named
 from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
-from veilboost.types import Float64Array
+from veilboost.types import Float64Array, Int64Array, UInt64Array
 
 
 def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
     """Return the metric of validation rows: eval_metric, or the default of the loss if that is a mean, else logloss."""
-    found = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
-    return found if found.terms is not None else metric_named("logloss")
+    found = metric_for(objective, config)
+    return found if config.eval_metric != "auto" or found.terms is not None else metric_named("logloss")
+
+
+# Metrics that rank rows are computed from the weights of both classes in equal intervals of the score (log-odds). Rows
+# in the same interval count as tied; so do all rows beyond the ends.
+SCORE_BINS = 4096
+_SCORE_RANGE = 16.0  # log-odds of 1.1e-7 and of 1 - 1.1e-7
+_WEIGHT_UNIT = 2.0**-30  # of a weight, relative to the bound on all weights
+
+
+def score_histogram(
+    margin: Float64Array, label: Float64Array, weight: Float64Array, weight_bound: float
+) -> UInt64Array:
+    """Return the weights of rows by class and interval of the score, (2, SCORE_BINS), on a grid."""
+    step = 2 * _SCORE_RANGE / SCORE_BINS
+    place = np.clip(np.floor((margin + _SCORE_RANGE) / step), 0, SCORE_BINS - 1).astype(np.int64)
+    units = np.rint(weight / (weight_bound * _WEIGHT_UNIT)).astype(np.int64)
+    found = np.zeros((2, SCORE_BINS), dtype=np.int64)
+    np.add.at(found, (label.astype(np.int64), place), units)
+    return found.view(np.uint64)
+
+
+def ranking_metric(metric: Metric, histogram: Int64Array, weight_bound: float) -> float:
+    """Return a metric that ranks rows, from the sum of all histograms."""
+    classes, places = np.nonzero(histogram)
+    weights = histogram[classes, places].astype(np.float64) * (weight_bound * _WEIGHT_UNIT)
+    return metric.function(classes.astype(np.float64), places.astype(np.float64), weights) if len(places) else math.nan
 
 
 PARTS = 15  # into which a step of the search divides a gap that contains a quantile

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import GRADIENTS, STATE_A, VALUE, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.horizontal.full_model import TrainedModel
-from veilboost.protocols.horizontal.roles import refuse_sampling
-from veilboost.protocols.secagg.accounting import plan
+from veilboost.protocols.secagg.accounting import delta_option, plan
 from veilboost.protocols.secagg.messages import MESSAGES
+from veilboost.protocols.secagg.noise import SecaggOptions, refuse_with_noise
 from veilboost.protocols.secagg.participant import SecaggParticipant
 from veilboost.protocols.secagg.server import SecaggServer
 from veilboost.protocols.spec import Evidence, ProtocolSpec
@@ -24,11 +23,16 @@ def _memory(job: PlannedJob, columns: int) -> Needs:
 
 
 def refuse(config: TrainingConfig) -> None:
-    refuse_sampling(config, "secagg")
-    if config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None:
+    refuse_with_noise(config)
+    if config.weighted_bins:
         raise UnsupportedCombination(
-            f"secagg can only sum metrics over participants, but {config.eval_metric} ranks rows",
-            "use a metric that is a mean over rows, such as logloss",
+            "secagg searches cut points by counting rows, which gives no quantiles of weights",
+            "set weighted_bins to False",
+        )
+    if config.sampling != "uniform":
+        raise UnsupportedCombination(
+            "secagg draws rows by their ids, and goss needs the largest gradients of all participants",
+            "set sampling to uniform, with subsample for the fraction of rows",
         )
 
 
@@ -54,7 +58,16 @@ SPEC = ProtocolSpec(
                 data="rows, through sums over all participants",
                 adversary="the server and every participant",
                 status=Status.UNPROTECTED,
-                why="sums over all participants and the model are exact; no noise is added to either",
+                why="without epsilon, sums over all participants and the model are exact",
+            ),
+            Protection(
+                victim="participant",
+                data="rows, with epsilon, given the schema",
+                adversary="the server with up to `colluding` participants, and every participant",
+                status=Status.SOUND,
+                why="counts and sums have distributed discrete Gaussian noise: for one record the whole job is "
+                "(epsilon, delta)-differentially private, if the names and types of columns, categories and classes do "
+                "not depend on a single record",
             ),
         )
     ),
@@ -64,6 +77,8 @@ SPEC = ProtocolSpec(
     fixed={"proposal": "global"},
     refuse=refuse,
     plan=plan,
+    options=SecaggOptions,
+    delta_option=delta_option,
     counts_rows=False,  # a count would be one more sum that the server learns
     engines=("local",),
     cost=Cost(
