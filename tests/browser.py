@@ -1,26 +1,29 @@
-"""A real browser for tests of pages: headless Chromium, driven by its own driver over plain HTTP on this machine."""
+"""A real browser for tests of pages: the system's headless Chromium, driven by selenium."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
-import re
 import shutil
-import subprocess
-import urllib.request
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
+
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-    "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 REQUIRED = "VEILBOOST_BROWSER"  # set to "required" where a missing browser is a failure, as in CI
 ARTEFACTS = "VEILBOOST_ARTEFACTS"  # a folder where screenshots stay
+PATIENCE = 180.0  # seconds, on a machine that is busy with other work too
 
 
 def missing() -> str | None:
@@ -44,29 +47,59 @@ def artefacts(otherwise: Path) -> Path:
 class Window:
     """One browser window."""
 
-    def __init__(self, address: str, session: str) -> None:
-        self._base = f"{address}/session/{session}"
+    def __init__(self, driver: Chrome) -> None:
+        self._driver = driver
 
-    def open(self, file: Path) -> None:
-        _post(f"{self._base}/url", {"url": file.resolve().as_uri()})
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address."""
+        self._driver.get(page if isinstance(page, str) else page.resolve().as_uri())
+
+    @property
+    def address(self) -> str:
+        return self._driver.current_url
+
+    @property
+    def text(self) -> str:
+        """What a person can read."""
+        return str(self.run("return document.body.innerText"))
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What JavaScript returns. It runs as the debugger's, so a page's policy does not stop it."""
-        return _post(f"{self._base}/execute/sync", {"script": script, "args": list(arguments)})
+        return self._driver.execute_script(script, *arguments)
+
+    def write(self, id: str, text: str) -> None:
+        """Type into a field."""
+        self._driver.find_element(By.ID, id).send_keys(text)
+
+    def click(self, text: str) -> None:
+        """Click the link, button or summary with this text."""
+        where = f"//*[self::a or self::button or self::summary][normalize-space()='{text}']"
+        element = self._driver.find_element(By.XPATH, where)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < end, f"{what}: {self.address}\n{self.text}"
+            time.sleep(0.1)
+
+    def until_text(self, text: str) -> None:
+        self.until(lambda: text in self.text, text)
 
     def resize(self, width: int, height: int) -> None:
         self._emulate(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True
         )
 
-    def dark(self) -> None:
-        self._emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    def dark(self, wanted: bool = True) -> None:
+        scheme = "dark" if wanted else "light"
+        self._emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def press_tab(self) -> None:
         """Press Tab, with the page in front: on a busy machine a new page may not have the focus yet."""
         self._emulate("Page.bringToFront")
-        keys = [{"type": kind, "value": "\ue004"} for kind in ("keyDown", "keyUp")]
-        _post(f"{self._base}/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
+        ActionChains(self._driver).send_keys(Keys.TAB).perform()
 
     def screenshot(self, file: Path) -> Path:
         """The whole page, however long."""
@@ -76,10 +109,10 @@ class Window:
 
     def complaints(self) -> list[str]:
         """What the browser's console says of the page."""
-        return [entry["message"] for entry in _post(f"{self._base}/se/log", {"type": "browser"})]
+        return [entry["message"] for entry in self._driver.get_log("browser")]  # pyright: ignore[reportUnknownMemberType]
 
     def _emulate(self, command: str, **params: Any) -> Any:
-        return _post(f"{self._base}/goog/cdp/execute", {"cmd": command, "params": params})
+        return self._driver.execute_cdp_cmd(command, params)
 
 
 @contextlib.contextmanager
@@ -88,39 +121,19 @@ def window(profile: Path) -> Generator[Window]:
     driver, browser = _programs()
     assert driver
     assert browser
-    process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
+    options = ChromeOptions()
+    options.binary_location = browser
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    os.environ.setdefault("NO_PROXY", "localhost,127.0.0.1")  # the driver is on this machine
+    opened = Chrome(options, ChromeService(driver))
     try:
-        port = next(
-            found[1] for line in process.stdout if (found := re.search(r"started successfully on port (\d+)", line))
-        )
-        address = f"http://127.0.0.1:{port}"
-        options = {"binary": browser, "args": [*FLAGS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-        session = _post(f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
-        try:
-            yield Window(address, session)
-        finally:
-            _call(f"{address}/session/{session}", None, "DELETE")
+        yield Window(opened)
     finally:
-        process.terminate()
-        process.wait(20)
-        process.stdout.close()
+        opened.quit()
 
 
 def _programs() -> tuple[str | None, str | None]:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     return shutil.which("chromedriver"), browser
-
-
-def _post(url: str, body: dict[str, Any]) -> Any:
-    return _call(url, body, "POST")
-
-
-def _call(url: str, body: dict[str, Any] | None, method: str) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    # Never through a proxy: the driver is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)  # noqa: S310
-    with opener.open(request, timeout=60) as answer:
-        return json.loads(answer.read())["value"]

@@ -157,7 +157,10 @@ class EmptyColumn(DataError):
 class MixedTypes(DataError):
     code = "VB-1109"
     summary = "a column of the party mixes numbers and text"
-    fix = "convert the column to numbers or to text, or name it in --categorical (categorical under [data])"
+    fix = (
+        "convert the column to numbers or to text, list markers of missing values in missing_values under [data], or "
+        "name it in --categorical (categorical under [data])"
+    )
 
 
 class InfiniteValues(DataError):
@@ -354,6 +357,18 @@ class DeploymentEnded(WireError):
     code = "VB-1414"
     summary = "a deployment was withdrawn, or its time is over"
     fix = "run `veilboost deploy RUN --config FILE` at the active party, if the owners agree to a new deployment"
+
+
+class ApprovalPending(WireError):
+    code = "VB-1415"
+    summary = "a person at the party decides about the proposal"
+    fix = "run the same command again later, or train with --wait"
+
+
+class ApprovalRefused(WireError):
+    code = "VB-1416"
+    summary = "the owner of the party refused the proposal, or the time for its approval is over"
+    fix = "ask the owner of that party; then change the job, or propose it again when the refusal is over"
 
 
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------
@@ -567,6 +582,21 @@ class UnknownDeployment(JobError):
     code = "VB-1714"
     summary = "the party has no deployment with this name"
     fix = "run `veilboost deployments list --config FILE` to list the deployments of a party"
+
+
+class UnknownProposal(JobError):
+    code = "VB-1715"
+    summary = "the party has no proposal with this id"
+    fix = "run `veilboost jobs proposals --config FILE` to list the proposals of a party"
+
+
+class InvalidDecision(JobError):
+    code = "VB-1716"
+    summary = "the party cannot verify a decision about a proposal"
+    fix = (
+        "find out who changed the files in approvals in the runs folder; then delete the folder of this proposal, and "
+        "decide when it is proposed again"
+    )
 
 
 # --- 18xx: privacy ----------------------------------------------------------------------------------------

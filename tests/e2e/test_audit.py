@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_horizontal_parties import HUB, OWNERS
+from test_horizontal_parties import HELPERS, HUB, OWNERS
 from test_horizontal_parties import Town as HorizontalTown
 
 from command_line import call
 from parties import PARTIES, Town, make_certificates
-from veilboost.audit.attacks import membership, name_of, path_restriction, pooled_clusters
+from veilboost.audit.attacks import mal_extremes, membership, name_of, path_restriction, pooled_clusters
 from veilboost.protocols.registry import protocol_named
 
 
@@ -82,14 +82,17 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
             job.write_text(job.read_text().replace('record = "types"', 'record = "payload"'))
             with town.driver(job) as driver:
                 driver.train()
-            runs = [str(tmp_path / f"runs-{name}" / protocol) for name in (HUB, *OWNERS)]
+            helpers = HELPERS if protocol == "mal" else {}
+            runs = [str(tmp_path / f"runs-{name}" / protocol) for name in (HUB, *OWNERS, *helpers)]
             truth = [word for name in OWNERS for word in ("--truth", str(tmp_path / f"{name}.toml"))]
             done = call("audit", *runs, *truth, "--json")
             assert done.returncode == 0, done.stderr
             found = json.loads(done.stdout)
             assert found["protocol"] == protocol
             assert {item["victim"] for item in found["findings"]} == set(OWNERS)
-            assert {item["adversary"] for item in found["findings"]} == {HUB}
+            assert {item["adversary"] for item in found["findings"]} == {HUB, *(["judge"] if helpers else ())}
+            told = {item["attack"] for item in found["findings"] if item["adversary"] == "judge"}
+            assert told == ({mal_extremes.name} if helpers else set())
     finally:
         town.close()
 

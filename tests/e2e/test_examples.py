@@ -80,6 +80,12 @@ def test_sealed_with_audit() -> None:
         assert re.search(r"^  bank attacks shop: order .*: (better than chance|succeeded) ", text, re.MULTILINE)
 
 
+def test_search_parameters() -> None:
+    text = run("search_parameters.py")
+    assert re.search(r"^halving: \[12, 4, 2\] candidates, .*'n_estimators': 45", text, re.MULTILINE), text
+    assert auc_of(text, "halving") > 0.97
+
+
 def test_every_example_is_run() -> None:
     tested = set(re.findall(r"run\(\"(\w+\.py)\"", Path(__file__).read_text()))
     assert tested == {path.name for path in EXAMPLES.glob("*.py")}

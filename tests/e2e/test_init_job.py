@@ -34,6 +34,7 @@ EDITS = {
 OPTIONS = {
     "paillier": {"# key_bits = 2048": "key_bits = 1024", "# allow_insecure_key = false": "allow_insecure_key = true"},
     "elxgb": {"# key_bits = 2048": "key_bits = 1024", "# allow_insecure_key = false": "allow_insecure_key = true"},
+    "mal": {"max_depth = 6": "max_depth = 1"},
 }
 CSP = ("bank", "shop", "ta:authority", "csp:csp")
 CASES = [(spec.name, None) for spec in BUILT_IN] + [("lattice", CSP), ("elxgb", CSP)]

@@ -12,6 +12,8 @@ import pytest
 
 from parties import until
 from veilboost.align.clear import align_by_id
+from veilboost.audit.attacks import audit
+from veilboost.audit.sources import views_of_runs
 from veilboost.errors import NothingToResume, PeerRefused, VeilBoostError
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
@@ -79,7 +81,7 @@ allow_unprotected = ["plain"]
         for name, daemon in daemons.items()
     )
     (tmp_path / "job.toml").write_text(
-        f'name = "first"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{ways}'
+        f'name = "first"\nrecord = "payload"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{ways}'
         '[training]\nobjective = "binary"\nn_estimators = 4\nmax_depth = 3\nsubsample = 0.7\n'
     )
     yield tmp_path, daemons
@@ -128,6 +130,16 @@ def test_owners_align_through_helpers_train_and_predict(town):
         kinds = [entry.message for entry in read_transcript(run.path / "transcript")]
         assert kinds.count("Propose") == kinds.count("EndAlignment") == 3
         assert load_job(run.path / "job.toml").name == "first"
+
+    helpers, truth = (
+        [folder / f"runs-{name}" / "first" for name in HELPERS],
+        [folder / "bank.toml", folder / "shop.toml"],
+    )
+    found = audit(*views_of_runs(helpers, truth))
+    assert {(each.adversary, each.victim, each.verdict) for each in found} == {
+        *(("csp", owner, "resisted") for owner in OWNERS),
+        *(("csp and ta", owner, "succeeded") for owner in OWNERS),
+    }
 
     # What the computing service was sent, the shop wrote down itself.
     sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]

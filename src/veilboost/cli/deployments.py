@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -51,7 +50,7 @@ def deploy(
 
     settings, started = load_party(config), time.monotonic()
     with settings.logging.to_stderr("warning"), deploy_run(settings, run, days, name) as made:
-        told, rows, seconds = _about(made.folder), made.known_rows(), time.monotonic() - started
+        told, rows, seconds = made.folder.about(), made.known_rows(), time.monotonic() - started
     tell(
         {**told, "rows": rows, "seconds": seconds},
         as_json,
@@ -84,7 +83,8 @@ def list_(config: Config, as_json: AsJson = False) -> None:
     from veilboost.party.settings import load_party
 
     settings = load_party(config)
-    found = [_about(each) for each in list_deployments(settings)]
+    with settings.logging.to_stderr("warning"):
+        found = [each.about() for each in list_deployments(settings)]
     if as_json:
         print_json({"party": settings.name, "deployments": found})
         return
@@ -109,7 +109,7 @@ def show(name: Deployed, config: Config, version: Version = None, as_json: AsJso
     from veilboost.party.deployed import asked_by_day
 
     folder = _find(name, config, version)
-    told, asked = {**_about(folder), "folder": str(folder.path)}, asked_by_day(folder)
+    told, asked = {**folder.about(), "folder": str(folder.path)}, asked_by_day(folder)
     if as_json:
         print_json({**told, "asked": asked})
         return
@@ -146,6 +146,7 @@ def trail(
         [bold]veilboost deployments trail credit --config shop.toml --id c00042[/]
     """
     from veilboost.party.deployed import read_trail
+    from veilboost.party.runs import date_text
     from veilboost.party.settings import load_party
 
     found = read_trail(load_party(config), _find(name, config, version), id)
@@ -155,7 +156,7 @@ def trail(
     table = make_table("when", "peer", "what", "rows", "ids", numbers=("rows",))
     for each in found:
         ids = ", ".join(map(str, each.get("ids", ())))
-        table.add_row(_date(each["when"]), escape(each["peer"]), each["what"], str(each["rows"]), escape(ids))
+        table.add_row(date_text(each["when"]), escape(each["peer"]), each["what"], str(each["rows"]), escape(ids))
     stdout().print(table)
 
 
@@ -175,7 +176,7 @@ def rekey(name: Deployed, config: Config, version: Version = None, as_json: AsJs
 
     settings = load_party(config)
     with rekey_deployment(settings, _find(name, config, version, live=True)) as made:
-        tell(_about(made.folder), as_json, f"{escape(made.status.label)} has new keys")
+        tell(made.folder.about(), as_json, f"{escape(made.status.label)} has new keys")
 
 
 @deployments.command()
@@ -197,7 +198,7 @@ def withdraw(name: Deployed, config: Config, version: Version = None, as_json: A
     lines = [f"{escape(folder.status.label)} is {folder.status.now}"]
     if untold:
         lines.append(f"not reached: {escape(', '.join(untold))}; run the command again when they are there")
-    tell({**_about(folder), "not_reached": untold}, as_json, *lines)
+    tell({**folder.about(), "not_reached": untold}, as_json, *lines)
 
 
 def undeploy(name: Deployed, config: Config, version: Version = None, as_json: AsJson = False) -> None:
@@ -215,22 +216,3 @@ def _find(name: str, config: Path, version: int | None, *, live: bool = False) -
     from veilboost.party.settings import load_party
 
     return find_deployment(load_party(config), name, version, live=live)
-
-
-def _about(folder: DeploymentFolder) -> dict[str, Any]:
-    status = folder.status
-    return {
-        "id": folder.id,
-        "name": status.name,
-        "version": status.version,
-        "state": status.now,
-        "run": status.run,
-        "active": status.active,
-        "parties": list(status.parties),
-        "created": _date(status.created),
-        "until": _date(status.until),
-    }
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds")

@@ -8,7 +8,9 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from veilboost.cli.approvals import approve, proposals, refuse
 from veilboost.cli.certs import certs
+from veilboost.cli.data import data
 from veilboost.cli.demo import demo
 from veilboost.cli.deployments import deploy, deployments, undeploy
 from veilboost.cli.evaluate import evaluate
@@ -25,6 +27,7 @@ from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
 from veilboost.cli.upkeep import forget
 from veilboost.cli.usage import UsageError, coded
+from veilboost.cli.web import console
 from veilboost.errors import InvalidParameter, VeilBoostError
 
 REFUSED = 2
@@ -86,11 +89,15 @@ for _command in (
     forget,
 ):
     app.command()(_command)
+for _command in (proposals, approve, refuse):
+    jobs.command()(_command)
 for _name, _group in (
+    ("data", data),
     ("party", party),
     ("deployments", deployments),
     ("user", user),
     ("jobs", jobs),
+    ("console", console),
     ("privacy", privacy),
     ("ledger", ledger),
     ("certs", certs),

@@ -114,6 +114,7 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
                 "assignments_total": policy.assignments_total,
                 "min_rows": policy.min_rows,
                 "min_node_rows": policy.min_node_rows,
+                "approval": policy.approval,
                 "predictions_per_day": policy.predictions_per_day,
                 "export_to": policy.export_to,
                 "serve_users": policy.serve_users,
@@ -133,6 +134,8 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     if daemon.monitor.address is not None:
         say(f"metrics and health checks on http://{escape(daemon.monitor.address)}")
     say(_allowed(settings))
+    if policy.approval == "ask":
+        say("a person approves each job and deployment: veilboost jobs proposals lists those that wait")
     if policy.serve_users:
         say(escape(f"the policy lets {', '.join(policy.serve_users)} serve users with its encrypted splits"))
     if settings.data is None:
@@ -232,7 +235,7 @@ def _when(seconds: float | None) -> str:
 
 @jobs.callback()
 def about_jobs() -> None:
-    """List, show, cancel and purge the jobs of a party.
+    """List, show, approve, refuse, cancel and purge the jobs of a party.
 
     Examples:
 
@@ -256,7 +259,7 @@ def list_(config: Config, as_json: AsJson = False) -> None:
     settings = load_party(config)
     found = about_all(settings)
     if as_json:
-        print_json({"party": settings.name, "runs": found})
+        print_json({"party": settings.name, "runs": [asdict(each) for each in found]})
         return
     console = stdout()
     if not found:
@@ -264,32 +267,35 @@ def list_(config: Config, as_json: AsJson = False) -> None:
         return
     table = make_table("job", "state", "role", "driver", "rounds", "updated", "resumable until", numbers=("rounds",))
     for each in found:
-        rounds = "" if each["rounds"] is None else str(each["rounds"])
-        row = (each["state"], each["role"], escape(each["active"] or ""), rounds, each["updated"], each["until"])
-        table.add_row(escape(each["job"]), *(text or "" for text in row))
+        rounds = "" if each.rounds is None else str(each.rounds)
+        row = (each.state, each.role, escape(each.active or ""), rounds, each.updated, each.until)
+        table.add_row(escape(each.job), *(text or "" for text in row))
     console.print(table)
 
 
 @jobs.command()
 def show(name: Name, config: Config, as_json: AsJson = False) -> None:
-    """Show the state, progress, error and files of one run.
+    """Show the state, progress, error and files of one run, and who approved it.
 
     Example:
 
         [bold]veilboost jobs show credit --config bank.toml[/]
     """
+    from veilboost.party.approvals import approval_text
     from veilboost.party.lifecycle import about
     from veilboost.party.runs import RESUMABLE, RunFolder
 
     settings = _settings(name, config)
-    told = about(RunFolder.open(settings.runs, name), settings)
+    run = RunFolder.open(settings.runs, name)
+    details = about(run, settings)
+    told = {**asdict(details), "approval": approval_text(run, settings)}
     if as_json:
         print_json(told)
         return
     console = stdout()
     shown = {key: str(value) for key, value in told.items() if value is not None}
-    console.print(make_pairs(shown | {"files": ", ".join(told["files"])}))
-    if told["role"] == "active" and told["state"] in RESUMABLE and told["rounds"]:
+    console.print(make_pairs(shown | {"files": ", ".join(details.files)}))
+    if details.role in ("active", "server") and details.state in RESUMABLE and details.rounds:
         console.print("\nto continue: veilboost train JOB --config FILE --resume")
 
 

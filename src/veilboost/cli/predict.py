@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -14,6 +14,9 @@ from rich.markup import escape
 from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
 from veilboost.cli.options import only_file
 from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, UnsupportedCombination
+
+if TYPE_CHECKING:
+    from veilboost.types import AnyArray
 
 user = command_group()
 
@@ -23,6 +26,20 @@ Own = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own se
 Run = Annotated[str, typer.Option("--run", metavar="NAME", help="The run whose model is served.")]
 Authority = Annotated[
     str, typer.Option("--authority", metavar="PARTY", help="The authority, which numbers the attributes.")
+]
+
+DeploymentName = Annotated[
+    str | None,
+    typer.Option(
+        "--deployment",
+        metavar="NAME",
+        help="Deployment to use.",
+        show_default="the newest one of the run; without one, none",
+    ),
+]
+UnknownRows = Annotated[
+    Literal["error", "skip", "default"],
+    typer.Option("--unknown", metavar="WHAT", help="Rows that a party does not know: error, skip or default."),
 ]
 
 
@@ -44,16 +61,8 @@ def predict(
     id: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Record-id column, for a saved model: it stores none.")
     ] = None,
-    deployment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Deployment to use.", show_default="the newest one of the run; without one, none"
-        ),
-    ] = None,
-    unknown: Annotated[
-        Literal["error", "skip", "default"],
-        typer.Option(metavar="WHAT", help="Rows that a party does not know: error, skip or default."),
-    ] = "error",
+    deployment: DeploymentName = None,
+    unknown: UnknownRows = "error",
     as_json: AsJson = False,
 ) -> None:
     """Predict new rows, together with the other parties or with a saved model.
@@ -81,12 +90,10 @@ def predict(
 
         [bold]veilboost predict --model model --id id --data bank=b.csv --data shop=s.csv --out scores.csv[/]
     """
-    import numpy as np
-
     from veilboost.experiment.saved import SavedPredictor
     from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
-    from veilboost.party.deployments import KNOWN, Scored, open_scorer
     from veilboost.party.predicting import names_of
+    from veilboost.party.scorer import open_scorer
     from veilboost.party.settings import load_party
 
     # Validate locally first: requests to other parties count against their daily limit.
@@ -94,10 +101,7 @@ def predict(
     check_place(data, out)
     started = time.monotonic()
     if config is None:
-        if deployment is not None or unknown != "error":
-            raise UnsupportedCombination(
-                "--deployment and --unknown are of a deployed run", "give the settings of this party with --config"
-            )
+        refuse_deployed(deployment, unknown)
         saved = SavedPredictor(model, id)
         info, others, rows = saved.info, str(model), saved.load(data)
         if rows.unknown:
@@ -115,10 +119,7 @@ def predict(
                 found = opened.predict(rows)
     seconds = time.monotonic() - started
     columns = score_columns(info, found.ids, found.scores)
-    lost = 0
-    if unknown != "error" and isinstance(found, Scored):
-        columns["status" if "status" not in columns else "status_"] = np.array(found.status)
-        lost = sum(each != KNOWN for each in found.status)
+    lost = add_status(columns, found, unknown)
     with writing(out):
         write_scores(out, columns)
     told = {
@@ -139,6 +140,26 @@ def predict(
         f"wrote {escape(str(out))}: {rows.rows} rows, predicted with {escape(others)} in {seconds_text(seconds)}",
         f"columns {escape(', '.join(columns))}; a score is {escape(meaning(info))}",
     )
+
+
+def refuse_deployed(deployment: str | None, unknown: str) -> None:
+    """Refuse the options of a deployed run for a saved model."""
+    if deployment is not None or unknown != "error":
+        raise UnsupportedCombination(
+            "--deployment and --unknown are of a deployed run", "give the settings of this party with --config"
+        )
+
+
+def add_status(columns: dict[str, AnyArray], found: object, unknown: str) -> int:
+    """Add the column status, if rows may be unknown to a party. Returns the number of those that are."""
+    import numpy as np
+
+    from veilboost.party.deployments import KNOWN, Scored
+
+    if unknown == "error" or not isinstance(found, Scored):
+        return 0
+    columns["status" if "status" not in columns else "status_"] = np.array(found.status)
+    return sum(each != KNOWN for each in found.status)
 
 
 def check_place(data: Sequence[str], out: Path) -> None:
@@ -197,7 +218,7 @@ def serve(
     max_per_minute: Annotated[int, typer.Option(help="Maximum number of requests of one client in a minute.")] = 600,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
 ) -> None:
-    """Serve the scores of a deployed model as JSON over HTTP.
+    """Serve the scores of a deployed model, and their reasons, as JSON over HTTP.
 
     Run this at the active party after veilboost deploy, while the daemons of
     the other parties run. Concurrent requests are combined into one joint
@@ -207,8 +228,9 @@ def serve(
     a token (--token-file) or certificates of its clients (--client-ca), and
     should have TLS (--tls-cert, --tls-key).
 
-    POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
-    them. Rows and ids are never logged. Needs: pip install 'veilboost\\[serve]'.
+    POST /v1/predict, POST /v1/explain, GET /v1/model, /healthz, /metrics,
+    /openapi.json; / lists them. Rows and ids are never logged.
+    Needs: pip install 'veilboost\\[serve]'.
 
     Examples:
 
@@ -221,16 +243,9 @@ def serve(
         if value < 1:
             raise InvalidParameter(f"{option} {value} is less than 1", f"set {option} to 1 or more")
     try:
-        from veilboost.service.app import (
-            ServiceLimits,
-            check_exposure,
-            is_loopback,
-            make_app,
-            parse_address,
-            run_server,
-            tls_options,
-        )
+        from veilboost.service.app import ServiceLimits, make_app
         from veilboost.service.guard import read_token
+        from veilboost.service.server import check_exposure, is_loopback, parse_address, run_server, tls_options
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("veilboost"):
             raise

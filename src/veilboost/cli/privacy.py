@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -184,47 +185,23 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
 
         [bold]veilboost ledger show --party bank.toml[/]
     """
+    from veilboost.party.status import ledger_summary
+
     book, policy = _open(party, file)
-    head = book.verify()
-    totals = book.totals(policy.delta)
-    every = book.events()
-    kinds = {event.adjacency for event in every}
-    spent = sum(total.counted for total in totals)
-    bounded, exact = sum(total.bounded for total in totals), book.exact()
-    peers = {event.adversary: None for event in every}
-    about: dict[str, Any] = {
-        "ledger": str(book.path),
-        "rows": head.rows,
-        "head": head.hash,
-        "delta": policy.delta,
-        "spent": spent,
-        "budget": policy.epsilon_total,
-        "by_adjacency": {str(kind): book.spent(policy.delta, kind) for kind in sorted(kinds)},
-        "bounded": bounded,
-        "assignments": sum(total.assignments for total in totals),
-        "assignments_budget": policy.assignments_total,
-        "by_peer": {
-            peer: {
-                "bounded": book.bounded(policy.delta, peer),
-                "exact_releases": sum(item.times for item in exact if item.to == peer),
-            }
-            for peer in peers
-        },
-        "exact": [vars(item) for item in exact],
-        "jobs": [
+    found = ledger_summary(book, policy)
+    if as_json:
+        jobs = [
             {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded", "assignments")}
             | {"exact_releases": total.exact}
-            for total in totals
-        ],
-    }
-    if as_json:
-        print_json(about)
+            for total in found.jobs
+        ]
+        print_json({**asdict(found), "ledger": str(found.ledger), "jobs": jobs})
         return
     console = stdout()
-    console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, verified\n", soft_wrap=True)
+    console.print(f"[bold]{escape(str(found.ledger))}[/]: {found.rows} rows, verified\n", soft_wrap=True)
     numbers = ("with noise", "epsilon", "exact", "assignments", "reserved")
     table = make_table("job", *numbers, numbers=numbers)
-    for total in totals:
+    for total in found.jobs:
         aside = epsilon_text(total.reserved) if total.reserved else ""
         noised = total.releases - total.exact
         exactly = str(total.exact), str(total.assignments or "")
@@ -232,22 +209,22 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
     indented(console, table)
     numbers = ("epsilon", "exact")
     table = make_table("to", *numbers, numbers=numbers)
-    for peer, told in about["by_peer"].items():
-        table.add_row(escape(peer), epsilon_text(told["bounded"]), str(told["exact_releases"]))
+    for peer, told in found.by_peer.items():
+        table.add_row(escape(peer), epsilon_text(told.bounded), str(told.exact_releases))
     indented(console, table)
-    if exact:
+    if found.exact:
         console.print("\n[bold]Exact, unbounded[/]\n")
         numbers = ("rows", "bins", "times", "jobs")
         table = make_table("what", "to", "by", *numbers, numbers=numbers)
-        for item in exact:
+        for item in found.exact:
             counts = (str(number or "") for number in (item.rows, item.bins, item.times, item.jobs))
             table.add_row(escape(item.what), escape(item.to), escape(item.protocol), *counts)
         indented(console, table)
     limit = "no limit is set" if policy.epsilon_total is None else f"of {policy.epsilon_total:g}"
-    times = sum(item.times for item in exact)
+    times = sum(item.times for item in found.exact)
     console.print(
-        f"\n  in all: epsilon {bounded:.3f} with noise, each job at delta {policy.delta:g}, {limit}; "
-        f"{times} exact releases, with {about['assignments']} left/right assignments of each row"
+        f"\n  in all: epsilon {found.bounded:.3f} with noise, each job at delta {policy.delta:g}, {limit}; "
+        f"{times} exact releases, with {found.assignments} left/right assignments of each row"
         + ("" if policy.assignments_total is None else f" of {policy.assignments_total}"),
         soft_wrap=True,
     )

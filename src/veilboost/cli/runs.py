@@ -46,14 +46,14 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="Write the findings as a self-contained HTML page.")
     ] = None,
     lower_bound: Annotated[
-        bool, typer.Option("--lower-bound", help="Instead, measure a lower bound of the epsilon of sealed.")
+        bool, typer.Option("--lower-bound", help="Instead, measure a lower bound of the epsilon of sealed or secagg.")
     ] = False,
     of: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Subject of --lower-bound: labels, features (one passive record, fixed cuts) or cuts (that change "
-            "with the record).",
+            help="Subject of --lower-bound: in sealed labels, features (one passive record, fixed cuts) or cuts (that "
+            "change with the record); in secagg records.",
         ),
     ] = "labels",
     eps: Annotated[float, typer.Option(help="Claimed epsilon of the runs of --lower-bound.")] = 1.0,
@@ -65,13 +65,15 @@ def audit(
         typer.Option(
             "--n-estimators",
             "--trees",
-            help="Number of trees in a run of --lower-bound. Unset: chosen by sealed.",
+            help="Number of trees in a run of --lower-bound. Unset: chosen by sealed, or 3.",
             min=1,
         ),
     ] = None,
     depth: Annotated[
         int | None,
-        typer.Option("--max-depth", "--depth", help="Depth of these trees. Unset: chosen by sealed.", min=1, max=16),
+        typer.Option(
+            "--max-depth", "--depth", help="Depth of these trees. Unset: chosen by sealed, or 1.", min=1, max=16
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,6 +93,8 @@ def audit(
         [bold]veilboost audit --lower-bound --eps 1[/]
 
         [bold]veilboost audit --lower-bound --of features --eps 1[/]
+
+        [bold]veilboost audit --lower-bound --of records --eps 1[/]
     """
     if lower_bound:
         if runs or truth or html is not None:
@@ -170,22 +174,25 @@ def _lower_bound(
     of: str, eps: float, repeats: int, random_state: int, size: Mapping[str, int | None], as_json: bool
 ) -> None:
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
+    from veilboost.audit.record_bound import record_lower_bound
 
-    if of not in ("labels", "features", "cuts"):
-        raise InvalidParameter(
-            f"--of {of} is not one of labels, features, cuts", "set --of to labels, features or cuts"
-        )
+    subjects = ("labels", "features", "cuts", "records")
+    if of not in subjects:
+        raise InvalidParameter(f"--of {of} is not one of {', '.join(subjects)}", "set --of to one of these")
     given = {name: value for name, value in size.items() if value is not None}
     if of == "labels":
         found = label_lower_bound(eps, repeats, random_state, **given)
+    elif of == "records":
+        found = record_lower_bound(eps, repeats, random_state, **given)
     else:
         found = feature_lower_bound(eps, repeats, random_state, cuts_move=of == "cuts", **given)
+    protocol = "secagg" if of == "records" else "sealed"
     held = "[green]consistent with the claim[/]" if found.holds else "[bold red]the claim is refuted[/]"
     tell(
         found.to_dict(),
         as_json,
-        f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
-        f"of two neighbouring tables give a lower bound of [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
+        f"{protocol} claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on "
+        f"each of two neighbouring tables give a lower bound of [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
     )
 
 

@@ -32,6 +32,9 @@ def train(
     job: Job,
     config: Config,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this job.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until persons at other parties have approved the job.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout; progress stays on stderr.")
     ] = False,
@@ -46,11 +49,16 @@ def train(
     gives the same model. Progress is shown on stderr: stage, round, metric and
     remaining time, without a terminal at most one line in ten seconds.
 
+    If a person at another party must approve the job, the command ends with
+    VB-1415: run it again later, or use --wait.
+
     Examples:
 
         [bold]veilboost train credit.toml --config bank.toml[/]
 
         [bold]veilboost train credit.toml --config bank.toml --resume[/]
+
+        [bold]veilboost train credit.toml --config bank.toml --wait[/]
     """
     from veilboost.party.federation import Federation
 
@@ -60,7 +68,7 @@ def train(
     stderr().print(_audit_note(federation.job.record, job), soft_wrap=True)
     try:
         with federation.party.logging.to_stderr("warning"):
-            done = federation.train(resume, console=stderr())
+            done = federation.train(resume, console=stderr(), wait=wait)
     except KeyboardInterrupt as error:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
         raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None
@@ -118,6 +126,13 @@ def _print(done: Trained) -> None:
     )
     for name, why in done.dropped.items():
         console.print(f"{escape(name)} dropped out: {escape(why)}", soft_wrap=True)
+    if done.reports:
+        names = list(dict.fromkeys(key for report in done.reports.values() for key in report))
+        headers = [name.replace("_", " ") for name in names]
+        table = make_table("participant", *headers, numbers=headers)
+        for name, report in done.reports.items():
+            table.add_row(escape(name), *(_number(report.get(key)) for key in names))
+        console.print(Padding(table, (1, 0, 1, 2)))
     if done.validation is not None and done.metric is not None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
     if done.ids is not None:
@@ -134,6 +149,10 @@ def _print(done: Trained) -> None:
     console.print(f"run folder {escape(str(done.run))}", soft_wrap=True)
     if done.traffic is not None:
         console.print(f"show the messages: veilboost transcript {escape(shlex.quote(str(done.run)))}", soft_wrap=True)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
 
 
 def check(job: Job, config: Config, as_json: AsJson = False) -> None:

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from veilboost.align.clear import align_by_id
+from veilboost.data.categories import MAX_CATEGORIES
 from veilboost.data.datasets import ID, LABEL, load_dataset
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules, Selection, check_roles
 from veilboost.data.table import PartyTable
+from veilboost.engine.tables import with_frequent_categories
 from veilboost.errors import (
     EmptyTable,
     InvalidParameter,
@@ -85,6 +87,7 @@ def load_problem(options: DataOptions) -> Problem:
     if validation_size is not None:
         # A different stream than the test split's, which would draw the same rows first.
         held_out = draw_rows(train[active].rows, validation_size, (options.random_state, 1))
+    train = {name: with_frequent_categories(table, MAX_CATEGORIES) for name, table in train.items()}
     return Problem(active, train, test, held_out)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from veilboost.boost.booster import Watcher
-from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.metrics import Metric, metric_for, metric_named
 from veilboost.boost.objective import Objective
-from veilboost.config import TrainingConfig
+from veilboost.config import LOSS_PARAMETERS, TrainingConfig
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
@@ -84,7 +84,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     model, tables, alone_at = done.model, partition.tables, partition.alone
     shares = done.shares if done.driver in done.shares else {problem.active: done.outcome.share}
     loss, test = model.skeleton.loss, problem.test[problem.active]
-    metric = metric_named(loss.default_metric if config.eval_metric == "auto" else config.eval_metric)
+    metric = metric_for(loss, config)
 
     def score(prediction: Float64Array) -> float:
         return metric.function(labels(problem.test, problem.active), prediction, test.weight)
@@ -94,7 +94,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
     xgboost, alone = None, None
     if options.baselines:
-        stops_by = metric_named(done.metric) if checked else metric
+        stops_by = metric_named(done.metric, config) if checked else metric
         xgboost = central_xgboost(problem, shares, partition.config, loss, stops_by, options.threads)
         margin = None if alone_at is None else margins_alone(alone_at, partition.config, options.threads)
         if alone_at is None:
@@ -348,6 +348,9 @@ def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: in
         given["num_class"] = objective.trees_per_round
     if objective.name != "binary":
         del given["scale_pos_weight"]
+    parameter = LOSS_PARAMETERS.get(objective.name)
+    if parameter is not None:
+        given[parameter] = getattr(config, parameter)
     return given | {
         "objective": objective.xgboost_name,
         "max_delta_step": objective.max_delta_step,

@@ -163,11 +163,11 @@ def allow_explanation(settings: PartySettings, peer: PeerIdentity, assignments: 
     decide(settings.policy, ExplainRequest({peer.party: peer.fingerprint or None}, assignments, spent))
 
 
-def book_explanation(settings: PartySettings, run: str, peer: PeerIdentity, release: ExactRelease) -> None:
-    """Ask the policy about an explanation with a model of this run, and book it. Must come before it is answered."""
+def book_explanation(settings: PartySettings, job: str, peer: PeerIdentity, release: ExactRelease) -> None:
+    """Ask the policy about an explanation, and book it under this name. Must come before it is answered."""
     with _EXPLAINING:
         allow_explanation(settings, peer, release.assignments or 0)
-        Ledger(settings.ledger_file).append(f"{run}/explanations", release)
+        Ledger(settings.ledger_file).append(job, release)
 
 
 def limited(policy: Policy, events: Sequence[Event]) -> list[Event]:

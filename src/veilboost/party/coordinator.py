@@ -6,31 +6,34 @@ import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from veilboost import logs
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.durable import Locks, keeping
-from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
+from veilboost.errors import ApprovalPending, JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.share import TrainingOutcome
 from veilboost.party.checks import Checks, Finding, Readiness, check_space, expiry, finding, of_answer, of_error
 from veilboost.party.hub import LinkHub, caller_to
-from veilboost.party.job import Job, read_job
+from veilboost.party.job import Job, read_job, without_addresses
 from veilboost.party.messages import CONTROL_MESSAGES, Checked, Finish, Propose
 from veilboost.party.runs import JOB, RunFolder
 from veilboost.party.settings import PartySettings
+from veilboost.protocols.horizontal.roles import LOST
 from veilboost.types import PartyName
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 RELEASE_SECONDS = 2.0  # how long to try to notify a party that a job stops
 _LOG = logs.EventLogger(__name__)
+Answer = TypeVar("Answer", bound=Message)
+FIRST_LOOK, LONGEST_LOOK = 1.0, 15.0  # seconds between two looks at a pending approval; each pause doubles
 LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 
@@ -110,6 +113,7 @@ class Coordinator(Connections, ABC):
         self.spec = job.spec
         self._classes = job.classes
         self._begun = False  # whether the run folder is this attempt's
+        self.undecided: tuple[PartyName, ...] = ()  # the parties whose approval was pending at the last proposal
 
     # --- specific to vertical or horizontal jobs --------------------------------------------------------
 
@@ -208,15 +212,53 @@ class Coordinator(Connections, ABC):
         locks.release(run.lock)
         self._refuse_finished(run)
 
-    def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
-        """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
+    def train(self, resume: bool = False, wait: bool = False) -> tuple[RunFolder, TrainingOutcome]:
+        """Train, or continue an interrupted run of the same name. Only one process at a time does so.
+
+        `wait`: if persons at other parties must approve the job, wait until they have decided.
+        """
         with logs.bound(job=self.job.name):
             try:
-                return self._run_job(resume)
+                while True:
+                    try:
+                        return self._run_job(resume)
+                    except ApprovalPending:
+                        if not wait:
+                            raise
+                    self._wait_for_approvals()
             except BaseException as error:
                 # The caller reports the error; `train` would show a warning and the same text below it.
                 _LOG.info(f"job_{_state_after(error)}", logs.reason(error), error)
                 raise
+
+    def _wait_for_approvals(self) -> None:
+        """Wait until no party's approval is pending. Raises if one refuses, or the job is cancelled here."""
+        self.watch.stage("waiting for approval")
+        pause = FIRST_LOOK
+        while self.undecided:
+            for name in self.undecided:
+                if self.watch.waiting is not None:
+                    self.watch.waiting(name, "a person there has not decided yet")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
+            if RunFolder(self.settings.runs / self.job.name).status.get("state") == "cancelled":
+                raise JobCancelled(f"the job {self.job.name!r} was cancelled", "run train again to propose it again")
+            self.undecided = tuple(name for name in self.undecided if self._is_undecided(name))
+
+    def _is_undecided(self, name: PartyName) -> bool:
+        """Propose the job in a session of its own, which ends if the party accepts."""
+        session = Csprng().bytes(16)
+        caller = self._caller(name, session=session)
+        try:
+            proposal = Propose(self.job.text(), dry_run=False, resume=False)
+            Peers({name: caller}).ask({name: proposal}, Message)
+        except ApprovalPending:
+            return True
+        finally:
+            caller.close()
+            self._callers.remove(caller)
+        self.release([name], session)
+        return False
 
     def _run_job(self, resume: bool) -> tuple[RunFolder, TrainingOutcome]:
         self._ask_policy()
@@ -249,7 +291,9 @@ class Coordinator(Connections, ABC):
                 if not run.status.get("closing"):
                     run.save_share(outcome.share)
                     # A job that stops from here on resumes by telling the other parties again.
-                    run.note(closing=True, trees=trees, dropped=dict(outcome.dropped), metric=outcome.metric)
+                    reports = {name: dict(report) for name, report in outcome.reports.items()}
+                    noted = {"dropped": dict(outcome.dropped), "metric": outcome.metric, "reports": reports}
+                    run.note(closing=True, trees=trees, **noted)
                 self._finish(callers, outcome)
                 run.forget_key()
                 run.note(state="finished", error=None)
@@ -322,6 +366,44 @@ class Coordinator(Connections, ABC):
         self._begun = True
         _LOG.info("job_begun", "all parties have accepted")
 
+    def _propose(
+        self,
+        callers: Mapping[PartyName, Caller],
+        proposal: Propose,
+        kind: type[Answer],
+        dropped: dict[PartyName, str] | None = None,
+    ) -> dict[PartyName, Answer]:
+        """Propose the job to all parties at once. Raises `ApprovalPending` if persons at some of them still decide.
+
+        With `dropped`, owners of rows that cannot be reached are added to it, with the reason.
+        """
+        peers, waits = Peers(callers), dict[PartyName, Pending]()
+        answers, undecided = dict[PartyName, Answer](), list[PartyName]()
+
+        @contextlib.contextmanager
+        def without(name: PartyName) -> Generator[None]:
+            try:
+                yield
+            except ApprovalPending:
+                undecided.append(name)
+            except LOST as error:
+                if dropped is None or name not in self.job.owners:
+                    raise
+                dropped[name] = str(error)
+
+        for name in callers:
+            with without(name):
+                waits[name] = peers.request(name, proposal)
+        for name, wait in waits.items():
+            with without(name):
+                answers |= peers.collect({name: wait}, kind)
+        if undecided:
+            self.undecided = tuple(undecided)
+            raise ApprovalPending(
+                f"the job {self.job.name!r} waits for the approval of {', '.join(undecided)}: a person decides there"
+            )
+        return answers
+
     @property
     def _declared(self) -> list[str] | None:
         return None if self._classes is None else list(self._classes)
@@ -332,11 +414,6 @@ class Coordinator(Connections, ABC):
 
 
 def _state_after(error: BaseException) -> str:
+    if isinstance(error, ApprovalPending):
+        return "proposed"
     return "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
-
-
-def without_addresses(job: Job) -> Job:
-    """The job without the parts that do not affect the model: parties may have new addresses."""
-    parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
-    parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")
-    return replace(job, parties=parties, record="types")

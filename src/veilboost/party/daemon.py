@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 from veilboost import __version__, logs
 from veilboost.durable import Locks, keeping
 from veilboost.errors import (
+    ApprovalPending,
     JobCancelled,
     JobExists,
     LimitReached,
@@ -160,7 +161,8 @@ class PartyHost:
             coded = error if isinstance(error, VeilBoostError) else PeerBroken(logs.reason(error))
             # The owner finds the full reason in the log; the peer receives its public form.
             opening = logs.is_bound("job") and packet.session not in self._sessions
-            _LOG.warning("job_refused" if opening else "request_refused", logs.reason(coded), coded)
+            if not isinstance(coded, ApprovalPending):  # logged when the proposal was stored
+                _LOG.warning("job_refused" if opening else "request_refused", logs.reason(coded), coded)
             self.metrics.refused(coded.code)
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
 

@@ -172,7 +172,9 @@ class Federation:
         with coordinate(self.party, self.job) as coordinator:
             return coordinator.check()
 
-    def train(self, resume: bool = False, progress: bool = True, console: Console | None = None) -> Trained:
+    def train(
+        self, resume: bool = False, progress: bool = True, console: Console | None = None, wait: bool = False
+    ) -> Trained:
         """Train with all parties, or resume an interrupted run.
 
         Parameters
@@ -183,6 +185,8 @@ class Federation:
             Show the stage, the boosting rounds, the remaining time and the parties that the job waits for.
         console : rich.console.Console, default=None
             Where to show progress. None means standard error, or the output cell of a notebook.
+        wait : bool, default=False
+            Wait until persons at other parties have approved the job. By default this raises `ApprovalPending`.
 
         Returns
         -------
@@ -197,7 +201,7 @@ class Federation:
         began = time.perf_counter()
         view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
         with coordinate(self.party, self.job, view.watch) as coordinator, view:
-            run, outcome = coordinator.train(resume)
+            run, outcome = coordinator.train(resume, wait)
         return Trained(
             job=self.job.name,
             protocol=self.job.protocol,

@@ -234,8 +234,12 @@ def sign(identity: Identity, purpose: str, content: bytes) -> str:
     return json.dumps({"certificate": chain, "signature": signature.hex()})
 
 
-def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes) -> PeerIdentity:
-    """Verify that `party` signed, with a currently valid certificate of the authority. `check_peer` checks the rest.
+def check_signed(
+    evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes, when: datetime | None = None
+) -> PeerIdentity:
+    """Verify that `party` signed, with a certificate of the authority that is valid now, or was valid at `when`.
+
+    `check_peer` checks the rest.
 
     Raises
     ------
@@ -255,7 +259,7 @@ def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, 
     if not path:
         raise ForeignCertificate(f"{what} was not issued by the authority")
     for each in (certificate, *path):
-        check_age(each, what)
+        check_age(each, what, when)
     peer = _peer(certificate, what)
     if peer.party != party or not _verified(certificate, signature, _signed_bytes(certificate, purpose, content)):
         raise MalformedMessage(

@@ -192,6 +192,13 @@ def run_name(name: str) -> str:
     return name
 
 
+def without_addresses(job: Job) -> Job:
+    """The job without the parts that do not affect the model: parties may have new addresses."""
+    parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
+    parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")
+    return replace(job, parties=parties, record="types")
+
+
 def load_job(file: str | Path) -> Job:
     """Read a job file; raises the same errors as `veilboost.party.settings.load_party`."""
     path = Path(file)

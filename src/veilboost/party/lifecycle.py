@@ -10,8 +10,9 @@ and its trees are removed, and it cannot be resumed.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from veilboost.durable import Locks, keeping
@@ -26,54 +27,77 @@ from veilboost.errors import (
 )
 from veilboost.party.coordinator import Connections
 from veilboost.party.job import read_job
-from veilboost.party.runs import DAMAGED, ENDED, JOB, RESUMABLE, RUNNING, RunFolder, list_runs
+from veilboost.party.runs import DAMAGED, ENDED, JOB, RESUMABLE, RUNNING, RunFolder, date_text, list_runs
 from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
 
 DAY = 86_400.0
 
 
-def about(run: RunFolder, settings: PartySettings) -> dict[str, Any]:
-    """A run's state, progress and error. `until`: when its driver can no longer resume it."""
+@dataclass(frozen=True)
+class JobDetails:
+    """One run, for its operator. Dates are texts in local time; fields that are unknown are None.
+
+    `active` is the driver. `until`: when its driver can no longer resume it. `cancelling`: it stops soon.
+    """
+
+    job: str
+    state: str
+    folder: str
+    files: Sequence[str] = ()
+    party: PartyName | None = None
+    role: str | None = None
+    active: PartyName | None = None
+    rounds: int | None = None
+    rows: int | None = None
+    ids: str | None = None
+    layout: str | None = None
+    report: Mapping[str, Any] | None = None
+    reports: Mapping[PartyName, Mapping[str, Any]] | None = None
+    error: str | None = None
+    since: str | None = None
+    updated: str | None = None
+    until: str | None = None
+    cancelling: bool | None = None
+
+
+def about(run: RunFolder, settings: PartySettings) -> JobDetails:
+    """A run's state, progress and error."""
     status, state = run.status, run.state
     updated = status.get("updated")
     until = None if run.drives or state not in RESUMABLE else float(updated or 0) + settings.policy.resume_days * DAY
-    return {
-        "job": run.path.name,
-        "state": state,
-        "party": status.get("party"),
-        "role": status.get("role"),
-        "active": status.get("active") or status.get("party"),
-        "rounds": run.rounds if status.get("role") == "active" else None,
-        "rows": status.get("rows"),
-        "ids": status.get("ids"),
-        "layout": status.get("layout"),
-        "error": status.get("error"),
-        "since": _date(status.get("since")),
-        "updated": _date(updated),
-        "until": _date(until),
-        "cancelling": (run.cancelled and state in RUNNING) or None,
-        "folder": str(run.path),
-        "files": sorted(path.name for path in run.path.iterdir() if not path.name.startswith(".")),
-    }
+    return JobDetails(
+        job=run.path.name,
+        state=state,
+        folder=str(run.path),
+        files=sorted(path.name for path in run.path.iterdir() if not path.name.startswith(".")),
+        party=status.get("party"),
+        role=status.get("role"),
+        active=status.get("active") or status.get("party"),
+        rounds=run.rounds if run.drives else None,
+        rows=status.get("rows"),
+        ids=status.get("ids"),
+        layout=status.get("layout"),
+        report=status.get("report"),
+        reports=status.get("reports") or None,
+        error=status.get("error"),
+        since=date_text(status.get("since")),
+        updated=date_text(updated),
+        until=date_text(until),
+        cancelling=(run.cancelled and state in RUNNING) or None,
+    )
 
 
-def about_all(settings: PartySettings) -> list[dict[str, Any]]:
+def about_all(settings: PartySettings) -> list[JobDetails]:
     """All runs of a party, newest first. One that cannot be read does not hide the others."""
 
-    def told(run: RunFolder) -> dict[str, Any]:
+    def told(run: RunFolder) -> JobDetails:
         try:
             return about(run, settings)
         except (DamagedState, NewerFormat) as error:
-            unknown = ("party", "role", "active", "rounds", "rows", "ids", "layout", "since", "updated", "until")
-            damaged = {"job": run.path.name, "state": DAMAGED, "error": str(error), **dict.fromkeys(unknown)}
-            damaged["cancelling"] = None
-            return {**damaged, "folder": str(run.path), "files": []}
+            return JobDetails(run.path.name, DAMAGED, str(run.path), error=str(error))
 
     return [told(run) for run in list_runs(settings.runs)]
-
-
-def _date(seconds: Any) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(float(seconds)).isoformat(" ", "seconds")
 
 
 # --- a person ends a job --------------------------------------------------------------------------------------------

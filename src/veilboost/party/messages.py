@@ -39,6 +39,8 @@ class Accepted(Message):
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
         Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
         Reveals("how many trees its last checkpoints have, and digests under its own key", "active", given=("trees",)),
+        Reveals("that its policy allows the job", "server"),
+        Reveals("how many trees its last checkpoints have, and digests under its own key", "server", given=("trees",)),
     )
     release: str
     aligned: bool
@@ -124,7 +126,9 @@ class Probe(Message):
 class Checkpoint(Message):
     """Driving party to every other: the first `trees` trees are finished; store your share of them."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees are finished", "passive"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("how many trees are finished", role) for role in ("passive", "participant")
+    )
     trees: int
 
 
@@ -134,7 +138,26 @@ class CheckpointStored(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("whether its splits equal those of another checkpoint, by a digest under its own key", "active"),
+        Reveals("whether its margins equal those of another checkpoint, by a digest under its own key", "server"),
     )
+    digest: str
+
+
+@dataclass(frozen=True)
+class Rejoin(Message):
+    """Server to participant, when the job resumes: join it again. The answer is the introduction of the protocol."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("that the job was interrupted", "participant"),)
+
+
+@dataclass(frozen=True)
+class Restore(Message):
+    """Server to participant: continue after the first `trees` trees, from the checkpoint with this digest."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("that the job was interrupted, and after which tree", "participant"),
+    )
+    trees: int
     digest: str
 
 
@@ -272,6 +295,8 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Probe,
     Checkpoint,
     CheckpointStored,
+    Rejoin,
+    Restore,
     Finish,
     Ping,
     Pong,

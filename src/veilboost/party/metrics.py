@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
@@ -40,26 +41,23 @@ class Metrics(Observer):
             "veilboost_rounds", "Boosting rounds finished: at a checkpoint, or at the end of a horizontal job."
         )
         self.predicted_rows = counter("veilboost_predicted_rows", "Rows of joint predictions that were answered.")
-        self._bytes = counter(
-            "veilboost_peer_bytes", "Bytes of packets, without those of gRPC and TLS.", "peer", "direction"
-        )
+        size = counter("veilboost_peer_bytes", "Bytes of packets, without those of gRPC and TLS.", "peer", "direction")
         self._refusals = counter("veilboost_refusals", "Refused peers and requests, by error code.", "code")
         what = "Time from a request of a peer to its answer."
-        self._seconds = Histogram(
-            "veilboost_exchange_seconds", what, ("peer", "message"), buckets=SECONDS, registry=registry
-        )
+        seconds = Histogram("veilboost_exchange_seconds", what, ("peer", "message"), buckets=SECONDS, registry=registry)
+        self._bytes_of, self._seconds_of = cache(size.labels), cache(seconds.labels)  # looked up for every message
         registry.register(StateCollector(settings))
         ProcessCollector(registry=registry)
 
     def packet(self, peer: PartyName, direction: Direction, size: int) -> None:
-        self._bytes.labels(peer, direction).inc(size)
+        self._bytes_of(peer, direction).inc(size)
 
     def refused(self, code: str) -> None:
         self._refusals.labels(code).inc()
 
     def exchange(self, peer: PartyName, message: Message) -> AbstractContextManager[Any]:
         """Time the answer to a message."""
-        return self._seconds.labels(peer, message.type_name()).time()
+        return self._seconds_of(peer, message.type_name()).time()
 
 
 class StateCollector(Collector):

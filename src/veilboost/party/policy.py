@@ -128,6 +128,20 @@ class Policy(Section):
         "of explained rows at all of its splits, which reveal the order of their values",
         choices=LEVELS,
     )
+    approval: str = param(
+        "auto",
+        "who decides about training jobs and deployments that this policy permits: auto (they begin at once) or ask (a "
+        "person approves each of them with veilboost jobs approve)",
+        choices=("auto", "ask"),
+    )
+    approval_hours: float = param(
+        24.0,
+        "with approval = ask: hours within which a person can decide, and within which an approved job must begin; a "
+        "refusal holds as long",
+        low=0.0,
+        high=8760,
+        low_open=True,
+    )
     peers: Mapping[PartyName, tuple[str, ...]] = param(
         dict,
         "parties that are admitted, and the fingerprints of their certificates (veilboost certs show prints them); "

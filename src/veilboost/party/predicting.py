@@ -21,7 +21,7 @@ from veilboost.align.api import alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
-from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
+from veilboost.data.schema import SchemaRules, Selection, check_size
 from veilboost.data.table import PartyTable
 from veilboost.durable import keeping, replace_file
 from veilboost.engine.api import lasting_engine
@@ -59,6 +59,7 @@ from veilboost.party.messages import (
     EndAlignment,
     Finish,
     NextBatch,
+    Ping,
     Propose,
     ProposePrediction,
 )
@@ -113,7 +114,8 @@ class Predictor:
 
     def load(self, source: object) -> PartyTable:
         """Load new rows from a file or frame: the id, if the settings name one, and the trained columns."""
-        return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.share.columns)
+        data = self.settings.data
+        return load_rows(source, data and data.id, self.share.columns, data.missing_values if data else ())
 
     def predict(self, table: PartyTable) -> Prediction:
         return self._prediction(table, join({self.share.party: self.share}).margins(table.columns))
@@ -187,8 +189,7 @@ class LivePredictor(Predictor):
     def presence(self, seconds: float, age: float = 0.0) -> Presence:
         """Health check: which parties answer within `seconds`, or the result of the last `age` seconds.
 
-        All parties that a prediction needs and that can be dialled are asked at once for a dry run of the job. It
-        spends nothing, and a party that has finished the run answers before it reads its table.
+        All parties that a prediction needs and that can be dialled are sent a ping at once.
         """
         with self._checking:
             if time.monotonic() - self._when >= age:
@@ -221,11 +222,11 @@ class LivePredictor(Predictor):
 
     def _is_there(self, caller: Caller) -> bool:
         try:
-            caller.send(Propose(self._text, dry_run=True, resume=False))()
+            caller.send(Ping())()
         except PeerUnreachable:
             return False
         except VeilBoostError:
-            return True  # it refuses to train this job again, but it answers
+            return True  # it refuses, but it answers
         return True
 
     def _in_session(
@@ -277,7 +278,9 @@ class LivePredictor(Predictor):
         return np.concatenate(found)
 
 
-def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -> PartyTable:
+def load_rows(
+    source: object, id: str | None, columns: tuple[ColumnInfo, ...], missing_values: Sequence[str] = ()
+) -> PartyTable:
     """The rows of a file or frame as the columns of a trained party; the label may be absent."""
     if columns:
         return load_table(
@@ -285,6 +288,7 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
             id=id,
             features=[column.name for column in columns],
             categorical=[column.name for column in columns if column.categories is not None],
+            missing_values=missing_values,
             rules=KEEP,
         ).without_label()
     # A party with labels only: its new rows consist of ids.
@@ -292,7 +296,6 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
         raise ImpossibleSetting("new rows have neither an id nor a column", "name the id under [data]")
     selection = Selection(id=id, features=())
     read = read_source(source, selection)
-    check_present(read.table.column_names, selection)
     check_size(read.table.num_rows, 0, has_label=True)
     return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())
 
@@ -379,10 +382,11 @@ class PredictionSession(Session):
         if self._explains:
             protocol, request = self._job.protocol, self._session.hex()
             release = explanation_release(share, protocol, peer.party, request, rows.rows)
-            book_explanation(self.settings, self._run.path.name, peer, release)
+            book_explanation(self.settings, f"{self._run.path.name}/explanations", peer, release)
             self._responder = ExplanationResponder(share, values, self.settings.policy.explanations)
         else:
-            self._responder = PredictionResponder(share, values)
+            depth = read_job(self._run.job_text).training.max_depth  # of the job as it was trained
+            self._responder = PredictionResponder(share, values, depth)
         self._batches = None
         return Done()
 
@@ -399,17 +403,19 @@ def spend_daily(
     """Add to today's count in a file of the runs folder, if the policy allows the request, given the count so far."""
     ledger, today = settings.runs / name, time.strftime("%Y-%m-%d")
     with _COUNTING:
-        spent = _read_count(ledger, today)
+        spent = spent_today(settings, name)
         if request is not None:
             decide(settings.policy, request(spent))
         with keeping("the count of today's requests cannot be stored"):
             replace_file(ledger, json.dumps({"day": today, "rows": max(spent + number, 0)}).encode())
 
 
-def _read_count(ledger: Path, today: str) -> int:
+def spent_today(settings: PartySettings, name: str) -> int:
+    """Today's count in a file of the runs folder."""
+    ledger = settings.runs / name
     try:
         found = json.loads(ledger.read_text())
-        return int(found["rows"]) if found["day"] == today else 0
+        return int(found["rows"]) if found["day"] == time.strftime("%Y-%m-%d") else 0
     except FileNotFoundError:
         return 0
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -15,7 +15,8 @@ from veilboost.align.ids import canonical_ids
 from veilboost.durable import Locks, holder, keeping
 from veilboost.errors import FolderLocked, InvalidParameter, VeilBoostError
 from veilboost.logs import EventLogger
-from veilboost.party.deployment_folder import INDEX, LIVE, list_deployments
+from veilboost.party.approvals import APPROVALS, list_proposals
+from veilboost.party.deployment_folder import INDEX, LIVE, all_folders, list_deployments
 from veilboost.party.job import read_job
 from veilboost.party.precompute import IDS, PREPARED
 from veilboost.party.runs import KEY, STATUS, RunFolder, list_runs
@@ -67,6 +68,9 @@ def find_expired(settings: PartySettings, older_than: float | None = None, what:
             for path in (*run.transcripts, run.path / PREDICTIONS):
                 consider(TRANSCRIPTS, path, used)
             consider(KEYS, run.path / KEY, used)
+    for each in list_proposals(settings):
+        if each.ended_at is not None:
+            consider(RUNS, settings.runs / APPROVALS / each.id, each.ended_at)
     for path in sorted((settings.runs / PREPARED).glob("[!.]*")):
         consider(KEYS, path, path.stat().st_mtime)
     return found
@@ -154,7 +158,7 @@ def find_person(settings: PartySettings, identifier: str) -> list[Trace]:
         certain = row is not None and (run.path / STATUS).stat().st_mtime >= changed
         if row is None or not certain or _has_used(run, row):
             found += _traces(run, certain)
-    for each in list_deployments(settings):
+    for each in all_folders(settings):
         again = "delete the row, then run veilboost deployments rekey at the active party; or withdraw the deployment"
         if (each.path / INDEX).exists():
             found.append(Trace(each.path / INDEX, "digests of ids, under the key of the deployment", again, False))

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,6 +38,8 @@ from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read
 
 FORMAT = 1  # of a run folder, in its status
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
+METRICS = "metrics.jsonl"
+APPROVAL = "approval.json"  # the proposal and the decision under which the run began
 PROPOSED = "transcript.new"  # of an attempt that has not begun
 
 
@@ -99,7 +102,7 @@ class RunFolder:
             for folder in ("checkpoint", "alignment", "alignment.partial", "share", "share.partial"):
                 if (self.path / folder).exists():  # trees first: what is left must not have trees of other rows
                     shutil.rmtree(self.path / folder)
-            durable.remove(*(self.path / name for name in ("metrics.jsonl", KEY, LEDGER)))
+            durable.remove(*(self.path / name for name in (METRICS, KEY, LEDGER, APPROVAL)))
         self._write_status(status)
         self.save_job(job)
         if key is not None:
@@ -329,8 +332,20 @@ class RunFolder:
             durable.commit_folder(self.path / name, self.path / f"{TRANSCRIPT}.{last + 1}")
 
     def add_metric(self, result: RoundResult) -> None:
-        with keeping("metrics.jsonl cannot be written"):
-            durable.append(self.path / "metrics.jsonl", json.dumps(vars(result)) + "\n", flush=False)
+        with keeping(f"{METRICS} cannot be written"):
+            durable.append(self.path / METRICS, json.dumps(vars(result)) + "\n", flush=False)
+
+    @property
+    def metrics(self) -> list[RoundResult]:
+        """The results of all rounds, at the driver; a round that was repeated after an interruption counts once."""
+        try:
+            lines = (self.path / METRICS).read_text(encoding="utf-8").splitlines()
+            found = [RoundResult(**json.loads(line)) for line in lines]
+        except OSError:
+            return []
+        except (ValueError, TypeError):
+            raise UnreadableFile(f"{METRICS} in {self.path} is damaged") from None
+        return list({each.number: each for each in found}.values())
 
     @property
     def rounds(self) -> int:
@@ -360,6 +375,11 @@ def _other_rows() -> NothingToResume:
     )
 
 
+def date_text(seconds: Any) -> str | None:
+    """A time in seconds since 1970, in the local time zone; None if it is not known."""
+    return None if seconds is None else datetime.fromtimestamp(float(seconds)).isoformat(" ", "seconds")
+
+
 def list_runs(runs: Path) -> Iterator[RunFolder]:
     """All runs in a party's folder, newest first."""
     found = sorted(runs.glob(f"*/{STATUS}"), key=lambda path: -path.stat().st_mtime)
@@ -383,14 +403,30 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
         raise UnreadableFile(
             f"the run in {folder} has no transcript", 'a transcript is recorded unless the job has record="none"'
         )
-    roles = _roles(folder)
-    found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
+    found = Exchanges(owner, roles_of(folder))
     for entry in read_transcript(transcript):
-        sender, receiver = (owner, entry.peer) if entry.direction == "sent" else (entry.peer, owner)
-        count, size, reveals = found.get((sender, receiver, entry.message), (0, 0, ()))
-        reveals = tuple(dict.fromkeys((*reveals, *_revealed_to(receiver, roles, entry.reveals))))
-        found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
-    return owner, [Exchange(*key, *value) for key, value in found.items()]
+        found.add(entry)
+    return owner, found.totals
+
+
+class Exchanges:
+    """Adds up the messages of a run, given its owner and the roles of all parties."""
+
+    def __init__(self, owner: PartyName, roles: Mapping[PartyName, str]) -> None:
+        self._owner, self._roles = owner, roles
+        self._found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
+
+    def add(self, entry: Entry) -> None:
+        ends = (self._owner, entry.peer) if entry.direction == "sent" else (entry.peer, self._owner)
+        key = (*ends, entry.message)
+        count, size, reveals = self._found.get(key, (0, 0, ()))
+        reveals = tuple(dict.fromkeys((*reveals, *_revealed_to(ends[1], self._roles, entry.reveals))))
+        self._found[key] = count + 1, size + entry.size, reveals
+
+    @property
+    def totals(self) -> list[Exchange]:
+        """In the order in which message types first occurred."""
+        return [Exchange(*key, *value) for key, value in self._found.items()]
 
 
 def _revealed_to(
@@ -415,7 +451,7 @@ def _transcript_of(run: Path) -> tuple[Path, Path]:
     return (run.parent, run) if (run / ENTRIES).exists() else (run, run / TRANSCRIPT)
 
 
-def _roles(folder: Path) -> Mapping[PartyName, str]:
+def roles_of(folder: Path) -> Mapping[PartyName, str]:
     """The role of each party, as in message declarations; empty if the job cannot be read."""
     try:
         job = load_job(folder / JOB)

@@ -11,17 +11,20 @@ from typing import Any, NamedTuple, Protocol
 from veilboost import __version__, logs
 from veilboost.config import TrainingConfig
 from veilboost.durable import Locks, keeping
-from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, TableBusy, UnexpectedMessage
+from veilboost.errors import AgainstPolicy, JobExists, NothingToResume, StateDiffers, TableBusy, UnexpectedMessage
 from veilboost.model.share import ModelShare
+from veilboost.party.approvals import Proposal, require_approval, use_approval
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.checks import Checks, check_space
 from veilboost.party.hub import Reach, caller_to, own_identity
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job
+from veilboost.party.job import Job, read_job, without_addresses
 from veilboost.party.lifecycle import end, park, refuse_ended
 from veilboost.party.messages import Checked, Finish, Propose
 from veilboost.party.metrics import Metrics
-from veilboost.party.runs import RunFolder
+from veilboost.party.policy import TrainRequest
+from veilboost.party.proposals import Subject, job_digest, training_subject
+from veilboost.party.runs import JOB, RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.cost import TABLE_ROW, VALUE, PlannedJob
 from veilboost.protocols.memory import PROGRAM, free_memory, memory_of
@@ -158,7 +161,9 @@ class TrainingSession(Session):
         self._run: RunFolder | None = None
         self._rows = 0  # of the table, once it is read
         self._locked = self._new = False  # `_new`: accepted, but what an earlier attempt left is still there
+        self._finished = False  # whether the run was finished in an earlier session
         self._failed = False
+        self._approval: Proposal | None = None  # of this job, if the policy asks a person
         self._check_place(peer)
         self._booking = Booking.of_run(settings, job.name, proposal.resume)
         self._config = self._checked_config()
@@ -199,10 +204,27 @@ class TrainingSession(Session):
 
     def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
         """Ask the owner's policy, and again when the rows and columns are known."""
+        (self._booking.reserve if reserve else self._booking.consider)(self._request(peer, rows))
+
+    def _request(self, peer: PeerIdentity, rows: int | None) -> TrainRequest:
         others = (name for name in self.job.parties if name != self.settings.name)
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
-        request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
-        (self._booking.reserve if reserve else self._booking.consider)(request)
+        return training_request(self.settings, self.job, self._config, peers, rows, self._width)
+
+    def _require_approval(self, peer: PeerIdentity) -> None:
+        """Hold a new job until a person has decided, if the policy asks one. The policy has allowed the job."""
+        self._approval = require_approval(
+            self.settings, peer, job_digest(self.job), lambda: self._describe(peer, *self._check_columns(peer))
+        )
+
+    def _describe(self, peer: PeerIdentity, columns: Sequence[str], rows: int) -> Subject:
+        return training_subject(self.settings, self.job, self._request(peer, rows), columns, rows)
+
+    def _use_approval(self) -> Proposal | None:
+        """The job begins: its approval allows no other start. Store it with the run."""
+        if self._approval is not None and self._approval.used_at is None:
+            self._approval = use_approval(self.settings, self._approval)
+        return self._approval
 
     def _checked(self, peer: PeerIdentity) -> Checked:
         """Make the checks of a dry run, by the functions that training uses. Nothing is stored or spent."""
@@ -220,6 +242,10 @@ class TrainingSession(Session):
         if message.dry_run != self.dry_run:
             raise UnexpectedMessage("a dry run needs a session of its own")
         return message.dry_run
+
+    def _check_columns(self, peer: PeerIdentity) -> tuple[Sequence[str], int]:
+        """Read the table, and ask the policy about it. Returns the names of its columns, and the number of its rows."""
+        raise NotImplementedError
 
     def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
         """Read the table and check what depends on it. Returns fields of the answer."""
@@ -299,6 +325,29 @@ class TrainingSession(Session):
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
         self._transcript = run.transcript(self.settings.name, self.job.record, new)
+        for caller in self._callers:  # to helpers, if they were made before the job was accepted
+            caller.record_in(self._transcript)
+        return run
+
+    def _reopen(self, peer: PeerIdentity) -> RunFolder:
+        """Record a job that resumes in its folder. Raises if it cannot resume here."""
+        folder = self._folder
+        self._refuse_other_driver()
+        if not (folder.exists and (folder.path / JOB).exists()):
+            raise NothingToResume(
+                f"{self.settings.name} has no run {self.job.name!r}",
+                f"run train without --resume at {self.job.driver}: the same job starts again at the first round",
+                public=True,
+            )
+        if without_addresses(read_job(folder.job_text)) != without_addresses(self.job):
+            raise StateDiffers("the job has changed since it began")
+        refuse_ended(folder, self.settings)
+        self._finished = folder.status.get("state") == "finished"
+        if self._finished:  # the driver stopped before it noted that the job is complete
+            return self._open_run(new=False)
+        self._decide(peer, reserve=True)
+        run = self._open_run(new=False, state="proposed")
+        run.save_key(self._booking.randomness.key)
         return run
 
     def _open_helper_run(self) -> None:
@@ -342,7 +391,11 @@ class TrainingSession(Session):
         _LOG.info(event, text, job=self.job.name, peer=self.proposer, session=self._session.hex()[:8])
 
     def _finish(self, message: Finish) -> Done:
-        if self._run is not None:
+        if self._finished and self._run is not None:
+            if message.completed:
+                self._check_splits(self._run.load_share(), message)
+                self._run.forget_key()
+        elif self._run is not None:
             share = self._finished_share(message.trees) if message.completed else None
             if share is not None:
                 self._check_splits(share, message)

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from veilboost import at_rest, logs
-from veilboost.data.load import FORMATS, load_table
+from veilboost.data.categories import MAX_CATEGORIES, MIN_CATEGORY_ROWS
+from veilboost.data.load import FORMATS, check_table, load_table
+from veilboost.data.report import TableReport
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_engine, lasting_engine
 from veilboost.engine.sharded import ShardedEngine
-from veilboost.engine.tables import table_in_place
-from veilboost.errors import AgainstPolicy, ImpossibleSetting, ParameterError, UnexpectedMessage
+from veilboost.engine.tables import table_in_memory, table_in_place, with_frequent_categories
+from veilboost.errors import AgainstPolicy, ImpossibleSetting, ParameterError, UnexpectedMessage, VeilBoostError
 from veilboost.fields import param
 from veilboost.party.policy import EVERY, Policy
 from veilboost.party.sections import Section, read_section, read_toml
 from veilboost.types import PartyName
 
+_LOG = logs.EventLogger(__name__)
 CONNECTS = ("in", "out")
 
 
@@ -58,6 +61,16 @@ class DataSettings(Section):
         None, "feature columns; unset: all other columns", example='["income", "age"]'
     )
     categorical: tuple[str, ...] = param((), "numeric columns that hold categories; text columns always do")
+    missing_values: tuple[str, ...] = param(
+        (), "values that stand for missing ones, in all columns, as text", example='["unknown", "-999"]'
+    )
+    max_categories: int = param(
+        MAX_CATEGORIES,
+        "maximum number of categories of a column; of a column with more, training uses the most frequent that have "
+        f"at least {MIN_CATEGORY_ROWS} rows, and treats the others as missing",
+        low=1,
+        high=65_535,
+    )
     constant: str = param(
         "error",
         "constant and empty columns: refuse the table (error), drop them, or keep them",
@@ -89,16 +102,26 @@ class DataSettings(Section):
             "weight": self.weight,
             "features": self.features,
             "categorical": self.categorical,
+            "missing_values": self.missing_values,
             "rules": SchemaRules(cast(Any, self.constant)),
         }
 
     def load(self) -> PartyTable:
         """Read and validate the whole table."""
         if self.uri is not None:
-            from veilboost.engine.tables import table_in_memory
-
             return table_in_memory(self.uri, **self.selected)
         return load_table(self.path, format=self.format, query=self.sql, **self.selected)
+
+    def check(self) -> TableReport:
+        """Everything that is wrong or unusual in the table; for a uri, only the first error."""
+        if self.uri is None:
+            more: Any = {"max_categories": self.max_categories, **self.selected}
+            return check_table(self.path, format=self.format, query=self.sql, **more)
+        try:
+            table = self.load()
+        except VeilBoostError as error:
+            return TableReport(errors=(error,))
+        return TableReport(table.rows, table=table)
 
 
 @dataclass(frozen=True)
@@ -134,7 +157,8 @@ class RetentionSettings(Section):
 
     runs_days: float | None = param(
         None,
-        "days to keep the run folder of a job that does not run, with the model share; unset: forever",
+        "days to keep the run folder of a job that does not run, with the model share, and decided proposals; unset: "
+        "forever",
         low=0,
         example="730",
     )
@@ -194,6 +218,9 @@ class Limits(Section):
     )
     max_deployments: int = param(
         16, "maximum number of live deployments; each keeps its columns of the table in memory", low=1, high=10_000
+    )
+    max_proposals: int = param(
+        16, "maximum number of proposals of one peer that wait for a decision (approval = ask)", low=1, high=1000
     )
     connect_seconds: float = param(
         10.0, "timeout of one connection attempt, and of the handshake of a peer that connects", low=0.1, high=3600
@@ -332,3 +359,17 @@ def load_allowed(settings: PartySettings, in_place: bool = False) -> PartyTable:
                 "add them to columns under [policy], or remove them from features under [data]",
             )
     return table
+
+
+def training_table(settings: PartySettings, table: PartyTable) -> PartyTable:
+    """The rows of a job with the categories that it trains on. The log tells the owner if that drops any."""
+    grouped = with_frequent_categories(table, settings.own_data.max_categories)
+    columns = sum(before is not after for before, after in zip(table.columns, grouped.columns, strict=True))
+    if columns:
+        _LOG.warning(
+            "categories_dropped",
+            f"{columns} columns have more than max_categories values, and training uses only the frequent ones "
+            "(veilboost data check names them)",
+            columns=columns,
+        )
+    return grouped

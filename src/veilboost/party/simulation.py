@@ -22,8 +22,8 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.infer.joint import PredictionResponder, predict_joint, predict_oneshot
-from veilboost.infer.messages import ONE_EXCHANGE_MESSAGES, PREDICTION_MESSAGES
+from veilboost.infer.joint import JointModel, PredictionResponder
+from veilboost.infer.messages import PREDICTION_MESSAGES, BeginPrediction
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
@@ -327,25 +327,19 @@ def marked_unsafe(share: ModelShare) -> ModelShare:
 
 
 def simulate_prediction(
-    shares: Mapping[PartyName, ModelShare],
-    active: PartyName,
-    tables: Mapping[PartyName, PartyTable],
-    method: str = "routed",
+    shares: Mapping[PartyName, ModelShare], active: PartyName, tables: Mapping[PartyName, PartyTable]
 ) -> Float64Array:
     """Margins (K, rows) for aligned tables, with the same messages as between real parties."""
-    predict = {"routed": predict_joint, "oneshot": predict_oneshot}.get(method)
-    if predict is None:
-        raise InvalidParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
     absent = [name for name in shares if name not in tables]
     if absent:
         raise RowsDiffer(f"there are no rows of {', '.join(absent)}")
-    rows = tables[active].rows
-    catalogue = Catalogue({*PREDICTION_MESSAGES, *ONE_EXCHANGE_MESSAGES})
+    model, rows = JointModel(shares[active]), tables[active].rows
+    catalogue, depth = Catalogue(PREDICTION_MESSAGES), model.skeleton.config.max_depth
     here = Transcript(active)
     peers = Peers(
         {
             name: MemoryChannel(
-                PredictionResponder(share, share.matrix(tables[name].columns, rows)).handle,
+                PredictionResponder(share, share.matrix(tables[name].columns, rows), depth).handle,
                 catalogue,
                 here,
                 Transcript(name),
@@ -354,7 +348,8 @@ def simulate_prediction(
             if name != active
         }
     )
-    return predict(shares[active], tables[active].columns, rows, peers)
+    values = shares[active].matrix(tables[active].columns, rows)
+    return model.margins(values, peers, {name: BeginPrediction(rows) for name in peers.names})
 
 
 def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> None:

@@ -17,9 +17,10 @@ from veilboost.durable import holder, keeping
 from veilboost.errors import DamagedState, NewerFormat, VeilBoostError
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import describe
+from veilboost.party.policy import Policy
 from veilboost.party.runs import DAMAGED, ENDED, RESUMABLE, RUNNING, RunFolder, list_runs
 from veilboost.party.settings import PartySettings
-from veilboost.privacy.ledger import Ledger
+from veilboost.privacy.ledger import ExactTotal, JobTotal, Ledger
 from veilboost.types import PartyName
 
 STATES = (*RUNNING, *RESUMABLE, *ENDED, DAMAGED)
@@ -51,10 +52,11 @@ class JobStatus:
 
 def list_jobs(settings: PartySettings) -> list[JobStatus]:
     """All runs of the party, newest first. A run that cannot be read does not hide the others."""
-    return [_job(run) for run in list_runs(settings.runs)]
+    return [job_status(run) for run in list_runs(settings.runs)]
 
 
-def _job(run: RunFolder) -> JobStatus:
+def job_status(run: RunFolder) -> JobStatus:
+    """The status of one run; of a run that cannot be read, its error."""
     try:
         found, state = run.status, run.state
     except (DamagedState, NewerFormat) as error:
@@ -98,6 +100,62 @@ class LedgerBudget:
             self._known = version, time.monotonic(), self._ledger.spent(self._policy.delta)
         spent, total = self._known[2], self._policy.epsilon_total
         return spent, None if total is None else max(total - spent, 0.0)
+
+
+@dataclass(frozen=True)
+class PeerTotal:
+    """What one peer has received: epsilon of releases with noise, and the number of exact ones."""
+
+    bounded: float
+    exact_releases: int
+
+
+@dataclass(frozen=True)
+class LedgerSummary:
+    """What all jobs have released of a party's data, at the delta of its policy.
+
+    `spent` counts towards `budget`; `bounded` is the epsilon of the releases with noise alone. Budgets are None without
+    a limit.
+    """
+
+    ledger: Path
+    rows: int
+    head: str
+    delta: float
+    spent: float
+    budget: float | None
+    bounded: float
+    assignments: int
+    assignments_budget: int | None
+    by_adjacency: Mapping[str, float]
+    by_peer: Mapping[PartyName, PeerTotal]
+    exact: Sequence[ExactTotal]
+    jobs: Sequence[JobTotal]
+
+
+def ledger_summary(book: Ledger, policy: Policy) -> LedgerSummary:
+    """Verify a ledger, and sum it up by job, adjacency and peer."""
+    head, totals, every, exact = book.verify(), book.totals(policy.delta), book.events(), book.exact()
+    return LedgerSummary(
+        ledger=book.path,
+        rows=head.rows,
+        head=head.hash,
+        delta=policy.delta,
+        spent=sum(total.counted for total in totals),
+        budget=policy.epsilon_total,
+        bounded=sum(total.bounded for total in totals),
+        assignments=sum(total.assignments for total in totals),
+        assignments_budget=policy.assignments_total,
+        by_adjacency={
+            str(kind): book.spent(policy.delta, kind) for kind in sorted({event.adjacency for event in every})
+        },
+        by_peer={
+            peer: PeerTotal(book.bounded(policy.delta, peer), sum(item.times for item in exact if item.to == peer))
+            for peer in dict.fromkeys(event.adversary for event in every)
+        },
+        exact=exact,
+        jobs=totals,
+    )
 
 
 def readiness(settings: PartySettings) -> Mapping[str, VeilBoostError | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from veilboost.boost.booster import Hooks, Progress, Watcher, train
-from veilboost.boost.metrics import metric_named
+from veilboost.boost.metrics import metric_for
 from veilboost.boost.objective import CustomLoss, objective_of
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
@@ -107,7 +107,7 @@ def train_active(
     objective = objective_of(
         config.objective if job.custom_loss is None else "custom", config, resolved.kinds, job.custom_loss
     )
-    metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
+    metric = metric_for(objective, config)
     config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
     block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)

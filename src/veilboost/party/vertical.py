@@ -25,14 +25,13 @@ from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
     MissingLabel,
-    NothingToResume,
     StaleSession,
-    StateDiffers,
     UnexpectedMessage,
     UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.model.share import ModelShare, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.party.approvals import save_approval
 from veilboost.party.batches import (
     SALT_BYTES,
     HelperBatches,
@@ -42,11 +41,11 @@ from veilboost.party.batches import (
     requested_batches,
 )
 from veilboost.party.booking import Booking, training_request, with_own_delta
+from veilboost.party.checkpoints import StoredCheckpoint, agreed, differ, has
 from veilboost.party.checks import Checks, check_space
-from veilboost.party.coordinator import Coordinator, Watch, without_addresses
+from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job, read_job
-from veilboost.party.lifecycle import refuse_ended
+from veilboost.party.job import Job
 from veilboost.party.line import measured_line
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
@@ -64,9 +63,9 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import TrainRequest
 from veilboost.party.precompute import PREPARED, prepared_randomness, take_key
-from veilboost.party.runs import JOB, RunFolder
+from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
-from veilboost.party.settings import PartySettings, load_allowed, open_table
+from veilboost.party.settings import PartySettings, load_allowed, open_table, training_table
 from veilboost.party.training import PassiveSession, Resumed, TrainingJob, make_share, train_active
 from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.messages import ResumeTraining
@@ -158,14 +157,15 @@ class VerticalCoordinator(Coordinator):
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
         proposal = Propose(self.job.text(), dry_run=False, resume=resume)
-        accepted = Peers(callers).ask(dict.fromkeys(callers, proposal), Accepted)
+        accepted = self._propose(callers, proposal, Accepted)
         trainers = self._trainers(callers)
         if run.status.get("closing") and resume:  # all trees are there: other parties may have finished already
             kept = run.checkpoints.kept()
             return TrainingOutcome(run.load_share(), kept[0].history if kept else [], metric=run.status.get("metric"))
         resumed = None
         if resume:
-            resumed = _agreed(self.job.driver, run, {name: accepted[name] for name in trainers.names})
+            told = {name: accepted[name] for name in trainers.names}
+            resumed = _resumed(agreed(self.job.driver, run.checkpoints.kept(), told))
             run.save_key(self._key)
         else:
             self._begin_run(run)
@@ -177,7 +177,8 @@ class VerticalCoordinator(Coordinator):
                 drive_alignment(self.settings, self.job, table, callers, accepted, salt, run, self.watch.stage)
             )
         engine = lasting_engine(self.settings.engine, self.settings.workers)
-        table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # other rows are released
+        aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
+        table = self._table = training_table(self.settings, aligned)  # other rows are released
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.settle_table(self._booking.job, table_digest(table, self._booking.table_key))
         run.note(state="training", rows=table.rows)
@@ -235,28 +236,11 @@ def _known_rows(settings: PartySettings, job: Job, table: PartyTable) -> int | N
     return None if found else table.rows
 
 
-def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:
-    """The driver's last checkpoint that all passive parties have too. Raises `StateDiffers` if there is none."""
-    kept = run.checkpoints.kept()
-    for each in kept:
-        if all(_has(answer, each.trees, each.peers.get(name)) for name, answer in accepted.items()):
-            progress, share = each.progress()
-            return Resumed(progress, share.records, each.peers)
-    if not kept:
+def _resumed(found: StoredCheckpoint | None) -> Resumed:
+    if found is None:
         return Resumed(None, SplitRecords.of({}), {})
-    raise _differ(driver, kept[0].trees, accepted)
-
-
-def _has(answer: Accepted, trees: int, digest: str | None) -> bool:
-    return (trees, digest) in list(zip(answer.trees.tolist(), answer.digests, strict=False))
-
-
-def _differ(driver: PartyName, trees: int, accepted: Mapping[PartyName, Accepted]) -> StateDiffers:
-    others = (f"{name} has {answer.trees.max(initial=0)}" for name, answer in accepted.items())
-    return StateDiffers(
-        f"the parties have no checkpoint in common: {driver} has {trees} trees, {', '.join(others)}, or the trees are "
-        "of different attempts"
-    )
+    progress, share = found.progress()
+    return Resumed(progress, share.records, found.peers)
 
 
 def _line(run: RunFolder, peers: Peers) -> Network:
@@ -329,8 +313,8 @@ class _Keeper:
                 accepted |= self._peers.ask({name: proposal}, Accepted)
             except StaleSession:
                 return False
-        if self._trees and not all(_has(each, self._trees, self.digests[name]) for name, each in accepted.items()):
-            raise _differ(self._job.driver, self._trees, accepted)
+        if self._trees and not all(has(each, self._trees, self.digests[name]) for name, each in accepted.items()):
+            raise differ(self._job.driver, self._trees, accepted)
         begin()
         return True
 
@@ -339,7 +323,6 @@ class VerticalSession(TrainingSession):
     """A passive party, or a helper of the alignment."""
 
     def _open(self) -> None:
-        self._finished = False  # whether the run was finished in an earlier session
         self._table: PartyTable | None = None  # until its common rows are selected
         self._batches: PassiveBatches | None = None
         self._helper: HelperBatches | None = None
@@ -399,27 +382,12 @@ class VerticalSession(TrainingSession):
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
             return Accepted(__version__, aligned=False)
-        batches, folder = requested_batches(self.settings), self._folder
+        batches = requested_batches(self.settings)
         if message.resume:
-            self._refuse_other_driver()
-            if not (folder.exists and (folder.path / JOB).exists()):
-                raise NothingToResume(
-                    f"{self.settings.name} has no run {self.job.name!r}",
-                    f"run train without --resume at {self.job.driver}: the same job starts again at the first round",
-                    public=True,
-                )
-            if without_addresses(read_job(folder.job_text)) != without_addresses(self.job):
-                raise StateDiffers("the job has changed since it began")
-            refuse_ended(folder, self.settings)
-            self._finished = folder.status.get("state") == "finished"
-            if self._finished:  # the driver stopped before it noted that the job is complete
-                run = self._open_run(new=False)
-            else:
-                self._decide(peer, reserve=True)
-                run = self._open_run(new=False, state="proposed")
-                run.save_key(self._booking.randomness.key)
+            run = self._reopen(peer)
         else:
             self._check_run()
+            self._require_approval(peer)
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
@@ -440,6 +408,11 @@ class VerticalSession(TrainingSession):
             self._width, self._rows = len(self._table.columns), self._table.rows
         return self._table
 
+    def _check_columns(self, peer: PeerIdentity) -> tuple[Sequence[str], int]:
+        table = self._load()
+        self._decide(peer, _known_rows(self.settings, self.job, table))
+        return table.names, table.rows
+
     def _check_table(self, peer: PeerIdentity, checks: Checks) -> dict[str, Any]:
         if not checks.passes("table", self._load):
             return {}
@@ -453,7 +426,9 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("alignment began before the job was accepted, or twice")
         if self._run is not None:
             if self._new:  # all parties have accepted
+                approval = self._use_approval()
                 self._begin_run(self._run, self._booking.randomness.key)
+                save_approval(self._run.path, approval)
                 self._new = False
             self._run.note(state="aligning")
             self._load()
@@ -486,7 +461,7 @@ class VerticalSession(TrainingSession):
 
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
-        aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
+        aligned = training_table(self.settings, taken(engine, table, kept_rows(run, table.rows), run.rows))
         self._check_memory(aligned.rows, len(aligned.columns))
         run.settle_table(self._booking.job, table_digest(aligned, self._booking.table_key))
         share, random_state = self.job.validation, self.job.training.random_state
@@ -526,11 +501,7 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("there is nothing to resume yet")
         records = SplitRecords.of({})
         if message.trees:
-            kept = {(each.trees, each.digest): each for each in self._run.checkpoints.kept()}
-            found = kept.get((message.trees, message.digest))
-            if found is None:
-                raise StateDiffers(f"there is no checkpoint of {message.trees} trees with this digest")
-            records = found.share().records
+            records = self._run.checkpoints.find(message.trees, message.digest).share().records
         answer = self._training.side.handle(message)
         self._training.side.restore(records)
         return answer
@@ -545,12 +516,3 @@ class VerticalSession(TrainingSession):
         share = kept[0].share()
         rules = {key: rule for key, rule in share.records.rules().items() if key[0] < trees}
         return replace(share, records=SplitRecords.of(rules))
-
-    def _finish(self, message: Finish) -> Done:
-        if self._finished and self._run is not None:
-            if message.completed:
-                self._check_splits(self._run.load_share(), message)
-                self._run.forget_key()
-            self.over = True
-            return Done()
-        return super()._finish(message)

@@ -225,6 +225,7 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         random_state=seed,
         options=cost_of(protocol).options,
     )
+    config = replace(config, **protocol_named(protocol).fixed)
     tables = _tables(job, seed)
     meter = Meter()
     if job.participants:

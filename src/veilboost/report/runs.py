@@ -14,6 +14,7 @@ from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.share import ModelShare
+from veilboost.party.approvals import approval_text
 from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.privacy.accountant import spending
@@ -39,16 +40,14 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     driver = runs.get(job.driver) or next(iter(runs.values()))
     shares = {name: run.load_share() for name, run in runs.items() if (run.path / "share" / "manifest.json").exists()}
     noise = next((share.skeleton.noise for share in shares.values() if share.skeleton is not None), Noise.SYSTEM)
-    metrics = _metrics(driver)
-    metric = next((each["metric"] for each in reversed(metrics) if each.get("metric")), None) or _metric(job, shares)
+    metrics = driver.metrics
+    metric = next((each.metric for each in reversed(metrics) if each.metric), None) or _metric(job, shares)
     steps = _course(driver, job)
-    measured = [
-        (float(each["number"]) + 1, float(each["validation"])) for each in metrics if each["validation"] is not None
-    ]
+    measured = [(float(each.number + 1), float(each.validation)) for each in metrics if each.validation is not None]
     sent = dict.fromkeys(roles, 0)
     for each in every:
         sent[each.sender] = sent.get(each.sender, 0) + each.size
-    seconds = [float(each["seconds"]) for each in metrics]
+    seconds = [each.seconds for each in metrics]
     status = driver.status
     missing = [name for name in roles if name not in runs]
     about: dict[str, Any] = {"state": status.get("state", "unknown"), "rows in common": status.get("rows")}
@@ -56,6 +55,9 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         about["participants"] = len(job.owners)
     else:
         about |= {"alignment": job.alignment, "share of rows for validation": job.validation}
+    for name, run in runs.items():
+        if (approval := approval_text(run)) is not None:
+            about[f"approval at {name}"] = f"{approval} (veilboost jobs show verifies the signature)"
     return Facts(
         title=f"The job {job.name}",
         source=f"run folders of {', '.join(runs)}",
@@ -126,18 +128,6 @@ def _course(run: RunFolder, job: Job) -> Course:
     asks = "sent" if status.get("role") in _DRIVERS else "received"
     aligning = () if job.spec.setting == "horizontal" else all_alignments()[job.alignment].messages
     return course(str(status.get("party")), entries, kind_of(job.spec.messages, aligning), asks)
-
-
-def _metrics(run: RunFolder) -> list[dict[str, Any]]:
-    """The metrics of each round; a round that was repeated after an interruption counts once."""
-    try:
-        lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-        return list({int(each["number"]): each for each in found}.values())
-    except OSError:
-        return []
-    except (ValueError, KeyError, TypeError):
-        raise UnreadableFile(f"metrics.jsonl in {run.path} is damaged") from None
 
 
 def _metric(job: Job, shares: Mapping[PartyName, ModelShare]) -> str:
@@ -226,8 +216,11 @@ def _runs_in(path: Path) -> list[Path]:
 
 def _findings(audit: Path | None, beside: Path) -> list[Mapping[str, Any]] | None:
     file = beside / AUDIT if audit is None else audit
-    if audit is None and not file.is_file():
-        return None
+    return None if audit is None and not file.is_file() else read_findings(file)
+
+
+def read_findings(file: Path) -> list[Mapping[str, Any]]:
+    """The findings of an audit; raises `UnreadableFile` if the file has none."""
     refusal = UnreadableFile(f"{file} holds no audit findings", "write it with veilboost audit --json")
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, HorizontalFederation, Simulation, simulate_training
 from veilboost.party.training import PassiveSession, Resumed, TrainingJob, train_active
 from veilboost.privacy.statement import Status
-from veilboost.protocols.registry import protocols_of
+from veilboost.protocols.registry import protocol_named, protocols_of
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.roles import PassiveContext
@@ -99,8 +99,11 @@ def horizontal_tables(name: str = "binary", rows: int = 240, participants: int =
     return {f"p{at}": pooled.take(part) for at, part in enumerate(parts)}
 
 
-def horizontal_config(name: str = "binary", options: Mapping[str, Any] | None = None) -> TrainingConfig:
-    return TrainingConfig(objective=name, n_estimators=4, max_depth=3, max_bin=6, options=dict(options or {}))
+def horizontal_config(
+    spec: ProtocolSpec, name: str = "binary", options: Mapping[str, Any] | None = None
+) -> TrainingConfig:
+    config = TrainingConfig(objective=name, n_estimators=4, max_depth=3, max_bin=6, options=dict(options or {}))
+    return replace(config, **spec.fixed)
 
 
 def leakage_of(spec: ProtocolSpec) -> str:
@@ -363,7 +366,7 @@ class HorizontalContract(_Contract):
     unsent: ClassVar[frozenset[str]] = frozenset()
 
     def config(self, name: str = "binary") -> TrainingConfig:
-        return horizontal_config(name, self.options)
+        return horizontal_config(self.spec, name, self.options)
 
     @pytest.mark.parametrize("name", HORIZONTAL_CASES)
     def test_every_participant_ends_with_the_servers_model(self, name: str) -> None:
@@ -430,7 +433,8 @@ class HorizontalContract(_Contract):
 
     def test_an_introduction_of_another_protocol_is_refused(self) -> None:
         other = next(name for name in protocols_of("horizontal") if name != self.spec.name)
-        stranger = HorizontalFederation(other, horizontal_tables(), horizontal_config()).participants["p1"].introduce()
+        config = horizontal_config(protocol_named(other))
+        stranger = HorizontalFederation(other, horizontal_tables(), config).participants["p1"].introduce()
         federation = HorizontalFederation(self.spec.name, horizontal_tables(), self.config())
         federation.server._context.introductions["p1"] = stranger  # pyright: ignore
         with pytest.raises(UnexpectedMessage, match="p1 introduced itself"):

@@ -144,7 +144,7 @@ class StreamLink:
     def _bounded(self) -> Generator[None]:
         """Close the link if this takes longer than a packet may take."""
         try:
-            with self._timeout.waiting():
+            with self._timeout:
                 yield
         finally:
             if self._closed:
@@ -329,7 +329,7 @@ def _greet(link: StreamLink, greeting: Greeting) -> None:
 def _closing_after(seconds: float, link: StreamLink) -> Generator[None]:
     timeout = IdleTimeout(seconds, link.close)
     try:
-        with timeout.waiting():
+        with timeout:
             yield
     finally:
         timeout.close()

@@ -20,7 +20,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -294,6 +293,10 @@ class Caller:
         self._transcript.record("sent", self.peer, message, len(frame), frame)
         return self._held.add(frame)
 
+    def record_in(self, transcript: Transcript) -> None:
+        """Record messages in another transcript from now on."""
+        self._transcript = transcript
+
     @property
     def connected(self) -> bool:
         """Whether the peer was connected at the last request."""
@@ -312,7 +315,7 @@ class Caller:
             link.close()
 
     def _waits(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._idle_timeout is None else self._idle_timeout.waiting()
+        return contextlib.nullcontext() if self._idle_timeout is None else self._idle_timeout
 
     def _receive(self, link: Link) -> Packet | None:
         with self._waits():
@@ -457,7 +460,7 @@ def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
 
 
 class IdleTimeout:
-    """Calls `give_up` from a separate thread when a wait takes longer than `seconds`."""
+    """Calls `give_up` from a separate thread when a wait, a `with` block, takes longer than `seconds`."""
 
     def __init__(self, seconds: float, give_up: Callable[[], None]) -> None:
         self.seconds, self.over = seconds, False
@@ -466,17 +469,15 @@ class IdleTimeout:
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
 
-    @contextmanager
-    def waiting(self) -> Generator[None]:
+    def __enter__(self) -> None:
         with self._lock:
             self._since, self.over = time.monotonic(), False  # a timer that fired during an earlier wait does not count
             if self._timer is None:
                 self._look_in(self.seconds)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._since = None
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._since = None
 
     def close(self) -> None:
         """Stop the timer and its thread. A later wait starts a new one."""

@@ -154,21 +154,39 @@ def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
                     yield entry, frame
 
 
+def read_appended(folder: Path, offset: int) -> tuple[list[Entry], int]:
+    """The entries from a byte offset on, and the offset behind them, to follow a transcript that grows."""
+    path = folder / ENTRIES
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        return [_parse(line)[0] for line in whole.splitlines()], offset + len(whole)
+    except _INVALID as error:
+        raise UnreadableFile(f"{path} is not a transcript") from error
+
+
 def _read(folder: Path) -> Iterator[tuple[Entry, int | None]]:
     path = folder / ENTRIES
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open("rb") as file:
             for line in file:
-                if not line.endswith("\n"):
+                if not line.endswith(b"\n"):
                     break  # still being written, or left by a killed party
-                values = json.loads(line)
-                reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
-                entry = Entry(
-                    values["when"], values["direction"], values["peer"], values["message"], values["size"], reveals
-                )
-                yield entry, values.get("offset")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+                yield _parse(line)
+    except _INVALID as error:
         raise UnreadableFile(f"{path} is not a transcript") from error
+
+
+_INVALID = (OSError, ValueError, KeyError, TypeError)
+
+
+def _parse(line: bytes) -> tuple[Entry, int | None]:
+    values = json.loads(line)
+    reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
+    entry = Entry(values["when"], values["direction"], values["peer"], values["message"], values["size"], reveals)
+    return entry, values.get("offset")
 
 
 # --- the messages of a run, by sender, receiver and type ------------------------------------------------------------

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from veilboost.cli.options import option_flag, training_options
-from veilboost.config import TrainingConfig
+from veilboost.config import LOSS_PARAMETERS, TrainingConfig
 from veilboost.errors import InvalidParameter
 from veilboost.fields import info_of
 
@@ -64,6 +64,9 @@ def test_every_parameter_can_be_set_by_its_flag(item: dataclasses.Field[Any]) ->
     value = _other_value(item)
     arguments = [option_flag(item)] if value is True else [option_flag(item), str(value)]
     needed = ("--sampling", "goss") if item.name in ("top_rate", "other_rate") else ()
+    for objective, parameter in LOSS_PARAMETERS.items():
+        if item.name == parameter:
+            needed = ("--objective", objective)
     assert getattr(_run(*arguments, *needed), item.name) == value
 
 
@@ -103,7 +106,7 @@ def test_the_signature_has_types_and_defaults_of_the_fields() -> None:
 
 def test_help_tells_what_a_parameter_does_its_range_and_default() -> None:
     app, _ = _app()
-    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).output
+    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "600", "TERMINAL_WIDTH": "600"}).output
     for item in FIELDS:
         info = info_of(item)
         line = next(line for line in text.splitlines() if re.search(rf" {option_flag(item)}[ ,]", line))

@@ -119,7 +119,7 @@ def test_a_resumed_job_keeps_the_line_for_which_it_chose(town: Town, monkeypatch
         done = Federation(job, bank).train(resume=True)
     assert done.layout is not None
     assert done.layout.startswith("layout auto for a line of 150 ms and 20 Mbit/s: ")
-    assert about(town.run_folder("bank"), load_party(bank))["layout"] == done.layout
+    assert about(town.run_folder("bank"), load_party(bank)).layout == done.layout
     assert "layout" not in town.run_folder("shop").status, "the active party chooses"
 
 

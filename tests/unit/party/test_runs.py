@@ -189,7 +189,7 @@ def test_a_truncated_alignment_or_status_is_a_coded_error(tmp_path, size):
             read()
     RunFolder.create(tmp_path, "second").note(state="finished", party="bank", role="active")
     settings: Any = SimpleNamespace(runs=tmp_path)
-    assert sorted((each["job"], each["state"]) for each in about_all(settings)) == [
+    assert sorted((each.job, each.state) for each in about_all(settings)) == [
         ("first", "damaged"),
         ("second", "finished"),
     ]

@@ -348,11 +348,11 @@ def test_idle_timeout_is_for_one_wait_and_not_for_all_of_them():
         idle_timeout._timer = object()  # a timer that only the test fires
 
     idle_timeout._look_in = look_in
-    with idle_timeout.waiting():
+    with idle_timeout:
         pass
     idle_timeout._look()
     assert timers == [5.0]  # nobody waited: it ended
-    with idle_timeout.waiting():
+    with idle_timeout:
         idle_timeout._since -= 2.0
         idle_timeout._look()
         assert timers[1] == 5.0
@@ -362,7 +362,7 @@ def test_idle_timeout_is_for_one_wait_and_not_for_all_of_them():
         idle_timeout._look()
     assert given_up
     assert idle_timeout.over
-    with idle_timeout.waiting():  # a new wait starts from zero
+    with idle_timeout:  # a new wait starts from zero
         assert not idle_timeout.over
 
 
@@ -379,7 +379,7 @@ def test_a_closed_channel_leaves_no_timer_behind():
 def test_a_timer_that_fires_while_its_channel_closes_starts_no_other():
     given_up = []
     idle_timeout = IdleTimeout(3600.0, lambda: given_up.append(True))
-    with idle_timeout.waiting():
+    with idle_timeout:
         idle_timeout.close()
         idle_timeout._look()  # it had begun before it could be cancelled
         assert idle_timeout._timer is None
@@ -392,7 +392,7 @@ def test_an_interrupt_while_the_timer_starts_does_not_break_the_close(monkeypatc
 
     monkeypatch.setattr(threading.Timer, "start", interrupted)
     idle_timeout = IdleTimeout(5.0, lambda: None)
-    with pytest.raises(KeyboardInterrupt), idle_timeout.waiting():
+    with pytest.raises(KeyboardInterrupt), idle_timeout:
         pass
     idle_timeout.close()
 

@@ -1,0 +1,252 @@
+"""What the pages show, from the files of the party. What takes long is computed in threads and kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from veilboost import durable
+from veilboost.errors import InvalidParameter, PeerBroken, TableBusy, VeilBoostError
+from veilboost.logs import reason
+from veilboost.party.approvals import APPROVALS
+from veilboost.party.job import load_job
+from veilboost.party.ping import PeerStatus, dialled_addresses, peer_status
+from veilboost.party.progress import RunFollower, Stamp, file_stamp, stamp_of
+from veilboost.party.runs import JOB, STATUS, RunFolder
+from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.party.status import JobStatus, LedgerSummary, PartyStatus, job_status, ledger_summary, party_status
+from veilboost.privacy.ledger import Ledger
+from veilboost.report.ledger import Spending, spending_over_time
+from veilboost.report.runs import AUDIT
+
+PATIENCE = 0.1  # seconds that a page waits for a value; it shows the value when it is there
+PEERS_AGE = LEDGER_PAUSE = 60.0  # seconds; a large ledger takes some to sum up
+SCAN_AGE = 1.0  # seconds for which a look at the runs folder holds
+MOST_FOLLOWED = 64
+AUDIT_SECONDS = 3600.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Value(Generic[T]):
+    """A computed value, or the error, or neither while it is computed for the first time."""
+
+    value: T | None
+    error: VeilBoostError | None
+    computing: bool
+
+
+class Remembered(Generic[T]):
+    """A value that a thread computes, again when its stamp has changed, but not more often than every `pause`."""
+
+    def __init__(self, compute: Callable[[], T], stamp: Callable[[], object], pause: float = 0.0) -> None:
+        self._compute, self._stamp, self._pause = compute, stamp, pause
+        self._began = -pause
+        self._pool, self._lock = ThreadPoolExecutor(1, "console"), threading.Lock()
+        self._known: object = None
+        self._last: Future[T] | None = None
+        self._next: Future[T] | None = None
+
+    def get(self) -> Value[T]:
+        with self._lock:
+            stamp = self._stamp()
+            due = self._last is None or (stamp != self._known and time.monotonic() - self._began >= self._pause)
+            if self._next is None and due:
+                self._began, self._known, self._next = time.monotonic(), stamp, self._pool.submit(self._compute)
+            pending = self._next
+        if pending is not None and wait([pending], PATIENCE).done:
+            with self._lock:
+                self._last, self._next = pending, None if self._next is pending else self._next
+        last = self._last
+        if last is None:
+            return Value(None, None, True)
+        error = last.exception()
+        if error is not None and not isinstance(error, VeilBoostError):
+            error = PeerBroken(f"internal error: {reason(error)}", "read the log of the console, and report the error")
+        return Value(None if error else last.result(), error, self._next is not None)
+
+    @property
+    def version(self) -> object:
+        """Changes when there is a new value to show."""
+        return self._known, self._next is not None and self._next.done()
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table without its values: columns with their types, and counts."""
+
+    rows: int
+    columns: Sequence[Mapping[str, Any]]
+    label: str | None
+    classes: int | None
+
+
+def table_facts(data: DataSettings) -> TableFacts:
+    table, columns = data.load(), list[Mapping[str, Any]]()
+    for column in table.columns:
+        values, text = np.asarray(column.values), column.categories is not None
+        missing = values < 0 if text else np.isnan(values)
+        columns.append(
+            {
+                "name": column.name,
+                "type": "category" if text else "number",
+                "missing": int(missing.sum()),
+                "distinct": len(np.unique(values[~missing])),
+            }
+        )
+    classes = None if table.label is None else len(np.unique(table.label))
+    return TableFacts(table.rows, columns, data.label, classes)
+
+
+@dataclass(frozen=True)
+class LedgerFacts:
+    """The totals of the ledger, and how they grew."""
+
+    about: LedgerSummary
+    over_time: Mapping[str, Spending]
+
+
+class ConsoleData:
+    """The data of one party's console. `trial`: settings files of other parties on this machine, for audits."""
+
+    def __init__(self, settings: PartySettings, config: Path, trial: Sequence[Path] = ()) -> None:
+        self.settings, self._files, self.trial = settings, (config, *trial), trial
+        self.book = Ledger(settings.ledger_file)
+        self.ledger = Remembered(self._ledger, lambda: file_stamp(settings.ledger_file), LEDGER_PAUSE)
+        self.peers = Remembered(self._peers, lambda: time.monotonic() // PEERS_AGE)
+        data = settings.data
+        self.table = None if data is None else Remembered(lambda: table_facts(data), lambda: _stamp_of_data(data))
+        self.audits = Audits(settings, self._files)
+        self._lock = threading.Lock()
+        self._statuses: dict[str, tuple[object, JobStatus]] = {}
+        self._scanned: tuple[float, list[tuple[str, tuple[int, int]]]] | None = None
+        self._followers: OrderedDict[str, RunFollower] = OrderedDict()
+
+    # --- jobs -------------------------------------------------------------------------------------------
+
+    def jobs(self) -> list[JobStatus]:
+        """All runs, newest first. A status is read again only if its file has changed."""
+        found: dict[str, tuple[object, JobStatus]] = {}
+        for name, stamp in self._scan():
+            known = self._statuses.get(name)
+            if known is None or known[0] != stamp or known[1].running:  # its process may have been killed
+                known = stamp, job_status(RunFolder(self.settings.runs / name))
+            found[name] = known
+        self._statuses = found
+        return [status for _, status in found.values()]
+
+    def _scan(self) -> list[tuple[str, tuple[int, int]]]:
+        """The runs and the stamps of their statuses, newest first."""
+        with self._lock:
+            if self._scanned is None or time.monotonic() - self._scanned[0] > SCAN_AGE:
+                try:
+                    with os.scandir(self.settings.runs) as entries:
+                        names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+                except FileNotFoundError:
+                    names = []
+                stamps = ((name, file_stamp(self.settings.runs / name / STATUS)) for name in names)
+                found = [(name, stamp) for name, stamp in stamps if stamp is not None]
+                self._scanned = time.monotonic(), sorted(found, key=lambda each: -each[1][0])
+            return self._scanned[1]
+
+    def _approvals(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """The proposals, and when each of their folders has changed."""
+        folder = self.settings.runs / APPROVALS
+        names = os.listdir(folder) if folder.is_dir() else []
+        return [(name, file_stamp(folder / name)) for name in sorted(names)]
+
+    def follower(self, name: str) -> RunFollower:
+        with self._lock:
+            if name not in self._followers:
+                self._followers[name] = RunFollower(RunFolder.open(self.settings.runs, name))
+                if len(self._followers) > MOST_FOLLOWED:
+                    self._followers.popitem(last=False)
+            self._followers.move_to_end(name)
+            return self._followers[name]
+
+    def version(self, job: str | None) -> str:
+        """Changes when there is something new to show: about one job, or about all."""
+        if job is not None:
+            found: Stamp = stamp_of(self.settings.runs / job, AUDIT)
+            return f"{hash((found, self.audits.state(job))):x}"
+        running = [each.job for each in self.jobs() if each.running]
+        stamps = [stamp_of(self.settings.runs / name) for name in running]
+        table = None if self.table is None else self.table.version
+        slow = self.ledger.version, self.peers.version, table
+        return f"{hash(repr((self._scan(), self._approvals(), stamps, slow))):x}"
+
+    # --- what takes long --------------------------------------------------------------------------------
+
+    def _ledger(self) -> LedgerFacts:
+        delta = self.settings.policy.delta
+        return LedgerFacts(ledger_summary(self.book, self.settings.policy), spending_over_time(self.book, delta))
+
+    def _peers(self) -> tuple[PartyStatus, list[PeerStatus]]:
+        """This party, and the peers of its settings and of the newest job that it drives."""
+        newest = next((each.job for each in self.jobs() if each.driver == self.settings.name), None)
+        job = None
+        if newest is not None:
+            with suppress(VeilBoostError):
+                job = load_job(self.settings.runs / newest / JOB)
+        return party_status(self.settings), peer_status(self.settings, dialled_addresses(self.settings, job))
+
+
+def _stamp_of_data(data: DataSettings) -> object:
+    return None if data.path is None else file_stamp(data.path)
+
+
+class Audits:
+    """Runs `veilboost audit` in a process of its own, one at a time, and stores its findings in the run folder."""
+
+    def __init__(self, settings: PartySettings, files: Sequence[Path]) -> None:
+        self._settings, self._files = settings, [file.resolve() for file in files]
+        self._lock = threading.Lock()
+        self._running: str | None = None
+        self._errors: dict[str, str] = {}
+
+    def state(self, job: str) -> tuple[bool, str | None]:
+        """Whether an audit of this job runs, and the error of its last one."""
+        return self._running == job, self._errors.get(job)
+
+    def start(self, job: str) -> None:
+        run = RunFolder.open(self._settings.runs, job)
+        if len(self._files) < 2:
+            raise InvalidParameter(
+                "an audit needs what the other parties received", "start the console with --trial FILE for each of them"
+            )
+        with self._lock:
+            if self._running is not None:
+                raise TableBusy(f"an audit of {self._running} is running", "wait until it ends")
+            self._running = job
+        self._errors.pop(job, None)
+        threading.Thread(target=self._run, args=(run, job), name="audit", daemon=True).start()
+
+    def _run(self, run: RunFolder, job: str) -> None:
+        from veilboost.party.settings import load_party
+
+        try:
+            runs = [load_party(file).runs / job for file in self._files]
+            truth = [part for file in self._files for part in ("--truth", str(file))]
+            command = [sys.executable, "-m", "veilboost", "audit", *map(str, runs), *truth, "--json"]
+            done = subprocess.run(command, capture_output=True, timeout=AUDIT_SECONDS, check=False)
+            if done.returncode:
+                self._errors[job] = done.stderr.decode(errors="replace").strip().splitlines()[-1]
+            else:
+                durable.replace_file(run.path / AUDIT, done.stdout)
+        except (OSError, subprocess.SubprocessError, VeilBoostError, IndexError) as error:
+            self._errors[job] = reason(error)
+        finally:
+            self._running = None

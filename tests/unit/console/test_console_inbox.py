@@ -1,0 +1,113 @@
+"""Proposals in the console: shown as text whatever a peer has sent, and decided by approvers only."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from console_client import console_of, csrf_of, logged_in
+from two_parties import make_two, settings_of
+from veilboost.console.app import Console
+from veilboost.errors import ApprovalPending
+from veilboost.party.approvals import list_proposals, require_approval, verify
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.proposals import Subject
+from veilboost.party.settings import PartySettings, load_party
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> PartySettings:
+    settings_of(make_two(tmp_path), "shop")
+    file = tmp_path / "shop.toml"
+    file.write_text(file.read_text().replace("[policy]\n", '[policy]\napproval = "ask"\n'))
+    loaded = load_party(file)
+    subject = Subject(
+        kind="training",
+        role="passive",
+        job="credit",
+        protocol="plain",
+        settings={HOSTILE: HOSTILE},
+        table="main",
+        columns=(HOSTILE, "income"),
+        rows=180,
+        statements=(
+            {"victim": "passive", "data": HOSTILE, "adversary": "x", "status": "broken", "why": "y", "attack": None},
+        ),
+        reveals=({"what": HOSTILE, "to": "active"},),
+        epsilon=1.5,
+        epsilon_left=6.5,
+        size={"trees": 2, "depth": 2, "bins": 16, "parties": 2},
+    )
+    peer = PeerIdentity("bank", "ab" * 32, datetime(2100, 1, 1, tzinfo=UTC), 1)
+    with pytest.raises(ApprovalPending):
+        require_approval(loaded, peer, "digest", lambda: subject)
+    return loaded
+
+
+@pytest.fixture
+def console(settings: PartySettings, tmp_path: Path) -> Console:
+    return console_of(tmp_path / "shop.toml")
+
+
+def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, console: Console) -> None:
+    client = logged_in(console)
+    assert client.get("/").headers["location"] == "/inbox"
+    text = client.get("/inbox").text
+    assert "1 proposal waits for a decision" in text
+    (held,) = list_proposals(settings)
+    assert f'href="/inbox/{held.id}"' in text
+    text = client.get(f"/inbox/{held.id}").text
+    for told in (
+        "bank asks this party to take part as passive",
+        "180",
+        "income",
+        "1.5",
+        "6.5",
+        "broken",
+        held.fingerprint,
+    ):
+        assert told in text, told
+    assert "<script>alert" not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 5
+    for wrong in (held.id[:8], "..", "0" * 16 + "-1", "%2e%2e%2f"):
+        assert client.get(f"/inbox/{wrong}").status_code in (303, 404), wrong  # 303: /inbox/.. is /
+
+
+def test_a_decision_needs_an_approver_and_the_form_of_the_session(settings: PartySettings, console: Console) -> None:
+    (held,) = list_proposals(settings)
+    viewer, client = logged_in(console, "vera"), logged_in(console)
+    assert viewer.get(f"/inbox/{held.id}").text.count("<form") == 1  # to log out
+    approve = {"decision": "approve", "reason": "contract 17"}
+    assert viewer.post(f"/inbox/{held.id}", data={**approve, "csrf": csrf_of(viewer)}).status_code == 403
+    assert client.post(f"/inbox/{held.id}", data=approve).status_code == 403
+    given = {**approve, "csrf": csrf_of(client)}
+    for wrong in ({**given, "decision": "maybe"}, {**given, "reason": "x" * 1001}):
+        assert client.post(f"/inbox/{held.id}", data=wrong).status_code == 400
+    assert client.post(f"/inbox/{held.id[:8]}", data=given).status_code == 404
+    assert list_proposals(settings)[0].state == "pending"
+    before = console.data.version(None)
+    assert client.post(f"/inbox/{held.id}", data=given).headers["location"] == f"/inbox/{held.id}"
+    assert console.data.version(None) != before
+    (decided,) = list_proposals(settings)
+    assert (decided.state, decided.decision and decided.decision.by) == ("approved", "anna")
+    assert verify(settings, decided)
+    assert client.post(f"/inbox/{held.id}", data=given).status_code == 400  # once
+    text = client.get(f"/inbox/{held.id}").text
+    assert "approved by anna" in text
+    assert "signature verified: contract 17" in text
+    assert "Refuse</button>" not in text
+
+
+def test_a_refusal_is_stored_with_its_reason(settings: PartySettings, console: Console) -> None:
+    client, (held,) = logged_in(console), list_proposals(settings)
+    refuse = {"decision": "refuse", "reason": HOSTILE, "csrf": csrf_of(client)}
+    assert client.post(f"/inbox/{held.id}", data={**refuse, "reason": " "}).status_code == 400
+    assert client.post(f"/inbox/{held.id}", data=refuse).status_code == 303
+    assert list_proposals(settings)[0].state == "refused"
+    text = client.get("/inbox").text
+    assert "refused by anna" in text
+    assert "<script>alert" not in text

@@ -1,0 +1,306 @@
+"""The pages of the console, for a party with a finished job, and with hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from console_client import console_of, csrf_of, logged_in, stranger
+from parties import until
+from two_parties import job_with, make_two, running, settings_of, trained
+from veilboost.console.app import STATIC
+from veilboost.console.data import Remembered
+from veilboost.party.progress import RunFollower
+from veilboost.party.runs import RunFolder
+from veilboost.privacy.ledger import Ledger
+from veilboost.report.pages import TEMPLATES
+
+PAGES = ("/jobs", "/jobs/first", "/ledger", "/peers", "/tables", "/models", "/policy", "/errors/VB-1612")
+HOSTILE = "<script>alert(1)</script>"
+TWO_MODES = pytest.mark.parametrize("party", ["bank", "shop"])
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = make_two(tmp_path_factory.mktemp("console"))
+    bank, shop = settings_of(folder, "bank"), settings_of(folder, "shop")
+    with running(shop) as daemon:
+        trained(bank, job_with(daemon, more='validation = 0.2\nrecord = "payload"'))
+    return folder
+
+
+class Reader(HTMLParser):
+    """Collects what a page would load, run or send, and what a person needs to use it without a mouse."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.inline: list[str] = []
+        self.labelled: set[str] = set()
+        self.inputs: list[str] = []
+        self.levels: list[int] = []
+        self.landmarks: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.loaded += [str(given[key]) for key in ("src", "href", "action", "data", "srcset") if key in given]
+        self.inline += [f"{tag} {key}" for key in given if key == "style" or key.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in given):
+            self.inline.append(tag)
+        if tag == "label":
+            self.labelled.add(str(given["for"]))
+        if tag in ("input", "textarea") and given.get("type") != "hidden":
+            self.inputs.append(str(given.get("id")))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        if tag in ("main", "nav", "header", "footer"):
+            self.landmarks.append(tag)
+
+
+@TWO_MODES
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_complete_and_loads_nothing_from_elsewhere(town: Path, party: str, page: str) -> None:
+    client = logged_in(console_of(town / f"{party}.toml"))
+    answer = client.get(page)
+    assert answer.status_code == 200, answer.text
+    found = Reader(answer.text)
+    assert [each for each in found.loaded if not re.match(r"/(?!/)|#", each)] == []
+    assert found.inline == []
+    assert set(found.inputs) <= found.labelled
+    assert found.levels[0] == 1
+    assert found.levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(found.levels, found.levels[1:], strict=False))
+    assert {"main", "nav", "header", "footer"} <= set(found.landmarks)
+    assert 'class="skip" href="#content"' in answer.text
+    assert '<html lang="en">' in answer.text
+
+
+def test_styles_and_scripts_load_nothing_from_elsewhere() -> None:
+    for file in (TEMPLATES / "style.css", STATIC / "console.css", STATIC / "console.js"):
+        text = file.read_text()
+        assert re.findall(r"https?:|//\w|url\(|@import", text) == [], file
+
+
+def test_a_job_is_shown_with_its_proof(town: Path) -> None:
+    text = logged_in(console_of(town / "bank.toml")).get("/jobs/first").text
+    for told in ("AUC on validation rows", "PlainSums", "2 of 2", "What was revealed so far", "common rows"):
+        assert told in text, told
+    text = logged_in(console_of(town / "shop.toml")).get("/jobs/first").text
+    for told in ("driver only", "Bytes over time", "2 of 2", "passive in a job that bank drives"):
+        assert told in text, told
+    assert "AUC" not in text
+
+
+def test_the_report_and_the_ledger_can_be_kept(town: Path) -> None:
+    client = logged_in(console_of(town / "shop.toml"), "vera")
+    report = client.get("/jobs/first/report")
+    assert report.headers["content-disposition"] == 'attachment; filename="first.html"'
+    assert "The job first" in report.text
+    ledger = client.get("/ledger/export")
+    assert ledger.headers["content-disposition"].startswith("attachment")
+    assert ledger.json()["head"]["rows"] == len(ledger.json()["rows"]) > 0
+    shown = client.get("/ledger").text
+    assert ledger.json()["head"]["hash"] in shown
+
+
+def test_a_job_has_its_own_entries_of_the_ledger(town: Path) -> None:
+    book = Ledger(town / "runs-shop" / "ledger.sqlite")
+    every, own = book.rows(), book.rows("first")
+    assert own == tuple(row for row in every if row.job.startswith("first/"))
+    assert own
+    for other in ("firs", "first/", "firsts", "first%", "f_rst", ""):
+        assert book.rows(other) == (), other
+    text = logged_in(console_of(town / "shop.toml")).get("/jobs/first").text
+    assert all(row.hash[:12] in text for row in own)
+
+
+def test_a_changed_ledger_is_summed_up_once_in_a_while() -> None:
+    stamps, computed = [0], list[int]()
+
+    def compute() -> int:
+        computed.append(stamps[0])
+        return stamps[0]
+
+    for pause, expected in ((0.0, [0, 1]), (1e6, [0])):
+        stamps[0], computed[:] = 0, []
+        kept = Remembered(compute, lambda: stamps[0], pause)
+        until(lambda kept=kept: kept.get().value is not None, "the first value")
+        stamps[0] = 1
+        until(lambda kept=kept, last=expected[-1]: kept.get().value == last, "the last value")
+        assert computed == expected
+
+
+def test_the_table_is_described_without_its_values(town: Path) -> None:
+    text = logged_in(console_of(town / "shop.toml")).get("/tables").text
+    for told in ("x_shop", "shade", "category", "200", "first"):
+        assert told in text, told
+    for value in ("crimson", "turquoise", "c020"):
+        assert value not in text
+
+
+def test_jobs_are_filtered_and_paged(town: Path, tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    for number in range(120):
+        run = RunFolder.create(tmp_path / "runs-shop", f"job-{number}")
+        run.note(party="shop", role="passive", active="bank", state="failed" if number % 2 else "finished")
+    client = logged_in(console_of(tmp_path / "shop.toml"))
+    text = client.get("/jobs").text
+    assert "all (120)" in text
+    assert "failed (60)" in text
+    assert "page 1 of 3" in text
+    assert text.count('href="/jobs/job-') == 50
+    assert client.get("/jobs?state=failed&page=2").text.count('href="/jobs/job-') == 10
+    for wrong in ("?page=0", "?page=-1", "?page=99999999999", "?page=x", "?state=%3Cscript%3E"):
+        answer = client.get(f"/jobs{wrong}")
+        assert answer.status_code == 200
+        assert "<script>" not in answer.text
+
+
+def test_a_changed_status_is_seen_at_once(tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    run = RunFolder.create(tmp_path / "runs-shop", "job")
+    run.note(party="shop", role="passive", active="bank", state="training")
+    console = console_of(tmp_path / "shop.toml")
+    before = console.data.version(None), console.data.version("job")
+    run.note(state="failed", error="VB-1612: the policy refuses it; ask")
+    console.data._scanned = None  # a second later
+    assert all(a != b for a, b in zip(before, (console.data.version(None), console.data.version("job")), strict=True))
+    text = logged_in(console).get("/jobs").text
+    assert "VB-1612: the policy refuses it; ask" in text
+    assert 'href="/errors/VB-1612"' in text
+
+
+def test_a_running_job_is_shown_with_its_progress(town: Path, tmp_path: Path) -> None:
+    make_two(tmp_path)
+    for party in ("bank", "shop"):
+        settings_of(tmp_path, party)
+        run = tmp_path / f"runs-{party}" / "first"
+        shutil.copytree(town / f"runs-{party}" / "first", run)
+        RunFolder(run).note(state="training", pid=os.getpid())
+        client = logged_in(console_of(tmp_path / f"{party}.toml"))
+        text = client.get("/jobs").text
+        for told in ("<h2>Running</h2>", "<progress", "2 of 2", "time left", "plain", "training (1)"):
+            assert told in text, told
+        assert ("AUC" if party == "bank" else "driver only") in text
+        assert "Cancel first" in client.get("/jobs/first").text
+
+
+def test_a_transcript_that_grows_is_read_once(town: Path, tmp_path: Path) -> None:
+    whole = RunFolder(town / "runs-shop" / "first")
+    lines = (whole.path / "transcript" / "transcript.jsonl").read_bytes().splitlines(keepends=True)
+    run = RunFolder.create(tmp_path, "first")
+    run.note(**{key: value for key, value in whole.status.items() if key not in ("format", "updated")})
+    run.save_job(whole.job_text)
+    (run.path / "transcript").mkdir()
+    file = run.path / "transcript" / "transcript.jsonl"
+    follower = RunFollower(run)
+    for at, line in enumerate(lines):
+        with file.open("ab") as growing:
+            growing.write(line[:10])
+        assert sum(each.count for each in follower.read().exchanges) == at  # half a line does not count
+        with file.open("ab") as growing:
+            growing.write(line[10:])
+    assert follower.read().exchanges == RunFollower(whole).read().exchanges
+    assert follower.read().round == 2
+    file.unlink()  # another attempt
+    file.write_bytes(b"".join(lines[:3]))
+    assert sum(each.count for each in follower.read().exchanges) == 3
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    """Names of columns come from the table, names of parties and errors from peers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = make_two(tmp_path)
+    settings_of(folder, "shop")
+    pq.write_table(
+        pa.table({"id": ["a", "b", "c"], HOSTILE: [1.0, 2.0, 3.0], '"><img src=x>': ["p", "q", "q"]}),
+        folder / "shop.parquet",
+    )
+    run = RunFolder.create(folder / "runs-shop", "job")
+    about = {"party": "shop", "role": HOSTILE, "active": HOSTILE, "state": "failed", "error": f"VB-1001: {HOSTILE}; x"}
+    run.note(**about)
+    run.save_job(HOSTILE)
+    (run.path / "transcript").mkdir()
+    entry = {
+        "when": 1.0,
+        "direction": "sent",
+        "peer": HOSTILE,
+        "message": HOSTILE,
+        "size": 1,
+        "reveals": [[HOSTILE, "x"]],
+    }
+    (run.path / "transcript" / "transcript.jsonl").write_text(json.dumps(entry) + "\n")
+    (run.path / "audit.json").write_text(
+        json.dumps(
+            {
+                "findings": [
+                    dict.fromkeys(("attack", "adversary", "victim", "data", "metric", "sentence", "verdict"), HOSTILE)
+                    | dict.fromkeys(("value", "low", "high", "baseline", "seconds"), 0.5)
+                ]
+            }
+        )
+    )
+    deployment = folder / "runs-shop" / "deployments" / ("0" * 32)
+    deployment.mkdir(parents=True)
+    status = {
+        "name": HOSTILE,
+        "version": 1,
+        "run": HOSTILE,
+        "active": HOSTILE,
+        "parties": [HOSTILE],
+        "created": 1.0,
+        "until": 2e10,
+        "trees": 1,
+        "format": 1,
+    }
+    (deployment / "status.json").write_text(json.dumps(status))
+    client = logged_in(console_of(folder / "shop.toml"))
+    for page in ("/jobs", "/jobs/job", "/tables", "/models"):
+        answer = client.get(page)
+        assert answer.status_code == 200, answer.text
+        assert "<script>alert" not in answer.text, page
+        assert "<img" not in answer.text, page
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in answer.text, page
+
+
+def test_a_damaged_run_does_not_hide_the_others(town: Path, tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    RunFolder.create(tmp_path / "runs-shop", "good").note(party="shop", state="finished", active="bank")
+    RunFolder.create(tmp_path / "runs-shop", "bad")
+    (tmp_path / "runs-shop" / "bad" / "status.json").write_text("{")
+    client = logged_in(console_of(tmp_path / "shop.toml"))
+    text = client.get("/jobs").text
+    assert "good" in text
+    assert "VB-1711" in text
+    assert client.get("/jobs/bad").status_code == 400
+
+
+def test_an_audit_of_a_trial_is_started_from_the_page(town: Path) -> None:
+    """The console of a trial has the settings of the other party; without them there is no audit."""
+    console = console_of(town / "shop.toml", trial=(town / "bank.toml",))
+    client = logged_in(console)
+    assert client.post("/jobs/first/audit", data={"csrf": csrf_of(client)}).status_code == 303
+    until(lambda: not console.data.audits.state("first")[0], "the audit")
+    assert console.data.audits.state("first")[1] is None
+    text = client.get("/jobs/first").text
+    assert "Attacks and their results" in text
+    assert "adversary → victim" in text
+    alone = logged_in(console_of(town / "shop.toml"))
+    assert alone.post("/jobs/first/audit", data={"csrf": csrf_of(alone)}).status_code == 400
+
+
+def test_who_is_not_logged_in_only_sees_the_login(town: Path) -> None:
+    client = stranger(console_of(town / "shop.toml"))
+    text = client.get("/login").text
+    assert "shop" in text
+    assert Reader(text).inline == []
+    assert "first" not in text
