@@ -32,11 +32,13 @@ drill: .venv/developer
 	$(DRILL)/drill.py --per 5 --out out/drill/faults.json
 	$(DRILL)/fuzz.py --out out/drill/inputs.json
 	$(DRILL)/fuzz.py --jobs 500 --out out/drill/messages.json
+	$(DRILL)/participants.py > out/drill/participants.json
 	$(DRILL)/soak.py --out out/drill/soak.json --plot out/drill/soak.svg
 
 # Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,
 # so that small arrays are checked too. A run that does not call every kernel fails.
-KERNEL_TESTS := tests/unit/boost/test_kernels.py tests/unit/boost/test_shap.py tests/unit/crypto tests/unit/protocols/test_mal_stumps.py \
+KERNEL_TESTS := tests/unit/boost/test_arrays.py tests/unit/boost/test_kernels.py tests/unit/boost/test_shap.py tests/unit/crypto \
+  tests/unit/protocols/test_mal_stumps.py \
   tests/unit/protocols/test_masked_kernels.py tests/unit/secure_inference/test_lattice.py
 sanitize: .venv/developer
 	$(BIN)/python -m venv --without-pip out/sanitize

@@ -21,6 +21,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from parties import write_settings
+
 COMMAND = str(Path(sys.executable).parent / "veilboost")
 # Not the default depth, in whose place `sealed` takes another.
 TRAINING = {"objective": "binary", "max_depth": 5, "max_bin": 32}
@@ -68,28 +70,10 @@ def over_tls(
     table = pq.read_table(data)
     names = [name for name in table.column_names if name not in ("id", "label")]
     half = len(names) // 2
-    for party, peer, columns in (("bank", "shop", [*names[:half], "label"]), ("shop", "bank", names[half:])):
+    for party, columns in (("bank", [*names[:half], "label"]), ("shop", names[half:])):
         run(folder, "certs", "issue", party, "--folder", "certs")
         pq.write_table(table.select(["id", *columns]), folder / f"{party}.parquet")
-        (folder / f"{party}.toml").write_text(f"""
-name = "{party}"
-listen = "127.0.0.1:0"
-runs = "runs-{party}"
-n_jobs = 1
-[certificates]
-cert = "certs/{party}.crt"
-key = "certs/{party}.key"
-ca = "certs/ca.crt"
-[data]
-path = "{party}.parquet"
-id = "id"
-{'label = "label"' if party == "bank" else ""}
-[policy]
-protocols = ["lattice"]
-allow_unprotected = ["lattice"]
-[policy.peers]
-{peer} = ["any"]
-""")
+        write_settings(folder, party, ("bank", "shop"), ["lattice"])
     daemon = subprocess.Popen(
         [COMMAND, "party", "serve", "--config", "shop.toml", "--json"],
         cwd=folder,

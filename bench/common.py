@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.config import TrainingConfig
+from veilboost.boost.objective import make_objective
+from veilboost.config import LOSS_PARAMETERS, TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.types import Column
 
@@ -72,14 +73,8 @@ def as_matrix(columns: tuple[Column, ...]) -> np.ndarray:
 
 
 def xgboost_parameters(config: TrainingConfig, threads: int, classes: int) -> dict[str, Any]:
-    names = {
-        "binary": "binary:logistic",
-        "multiclass": "multi:softprob",
-        "regression": "reg:squarederror",
-        "poisson": "count:poisson",
-    }
     parameters: dict[str, Any] = {
-        "objective": names[config.objective],
+        "objective": make_objective(config.objective, classes=classes).xgboost_name,
         "tree_method": "hist",
         "max_depth": config.max_depth,
         "learning_rate": config.learning_rate,
@@ -90,6 +85,9 @@ def xgboost_parameters(config: TrainingConfig, threads: int, classes: int) -> di
     }
     if config.objective == "multiclass":
         parameters["num_class"] = classes
+    if config.objective in LOSS_PARAMETERS:
+        name = LOSS_PARAMETERS[config.objective]
+        parameters[name] = getattr(config, name)
     return parameters
 
 

@@ -44,7 +44,7 @@ def seconds_of_a_tree(protocol: str, config: TrainingConfig) -> float:
         }
         if protocol == "mal":
             began = time.perf_counter()
-            simulate_training(tables, SERVER, protocol, replace(config, n_estimators=MAL_TREES))
+            simulate_training(tables, SERVER, protocol, replace(config, n_estimators=MAL_TREES, max_depth=1))
             return (time.perf_counter() - began) / MAL_TREES
         done = simulate_training(tables, SERVER, protocol, config)
         return float(np.mean([each.seconds for each in done.outcome.history]))

@@ -35,6 +35,7 @@ from against_worker import process_seconds
 from blocks import replace_block, table
 from common import DEFAULT_DATA, machine, note, today
 from line import LINES, line_to
+from parties import write_settings
 from veilboost.report.plots import line_chart
 
 ROWS, OWN_COLUMNS = 24_000, 11
@@ -129,29 +130,10 @@ def parties(python: str, data: Path) -> Iterator[Parties]:
         every = every.take(np.sort(np.random.default_rng(0).permutation(every.num_rows)[:ROWS]))
         names = [column for column in every.column_names if column not in ("id", "label")]
         owned = {"bank": [*names[:OWN_COLUMNS], "label"], "shop": names[OWN_COLUMNS:]}
-        allowed = json.dumps(VERTICAL)
-        for party, peer in (("bank", "shop"), ("shop", "bank")):
+        for party, columns in owned.items():
             run("certs", "issue", party, "--folder", "certs")
-            pq.write_table(every.select(["id", *owned[party]]), folder / f"{party}.parquet")
-            (folder / f"{party}.toml").write_text(f"""
-name = "{party}"
-listen = "127.0.0.1:0"
-runs = "runs-{party}"
-n_jobs = 1
-[certificates]
-cert = "certs/{party}.crt"
-key = "certs/{party}.key"
-ca = "certs/ca.crt"
-[data]
-path = "{party}.parquet"
-id = "id"
-{'label = "label"' if party == "bank" else ""}
-[policy]
-protocols = {allowed}
-allow_unprotected = {allowed}
-[policy.peers]
-{peer} = ["any"]
-""")
+            pq.write_table(every.select(["id", *columns]), folder / f"{party}.parquet")
+            write_settings(folder, party, owned, VERTICAL)
         serve = [command, "party", "serve", "--config", "shop.toml", "--json"]
         with (folder / "daemon.log").open("w") as log:
             daemon = subprocess.Popen(serve, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -21,7 +21,7 @@ from rich.text import Text
 from veilboost.align.api import all_alignments
 from veilboost.align.slots import SLOT_MESSAGES
 from veilboost.boost.metrics import metric_named
-from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
+from veilboost.boost.objective import LOSSES, CustomObjective
 from veilboost.cli.main import REFUSED, app
 from veilboost.cli.options import option_flag
 from veilboost.config import METRICS, TrainingConfig
@@ -29,7 +29,7 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.vertical import VerticalParameters
 from veilboost.fields import info_of
-from veilboost.infer.messages import EXPLANATION_MESSAGES, ONE_EXCHANGE_MESSAGES, PREDICTION_MESSAGES
+from veilboost.infer.messages import EXPLANATION_MESSAGES, PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.party.settings import Limits, LoggingSettings, PartySettings
 from veilboost.privacy.statement import Statement
@@ -93,7 +93,7 @@ def parameters_page() -> str:
         for name, item in inspect.signature(VerticalClassifier).parameters.items()
         if name not in TrainingConfig.names() or name == "options"
     ]
-    losses = (BinaryLogistic, MulticlassSoftmax, SquaredError, Poisson, CustomObjective)
+    losses = (*LOSSES, CustomObjective)
     return page(
         "Parameters",
         "The parameters of boosting, with XGBoost's names where XGBoost has them. The left name is for the estimators "
@@ -185,11 +185,10 @@ def messages_page() -> str:
         blocks += _messages(spec.messages, shown)
     blocks += [
         "## Prediction",
-        "The same for models of every protocol. Routed prediction uses `BeginPrediction`, in a deployment "
-        "`BeginScoring`, with `RouteRequest` and `RouteAnswer`. One-shot prediction uses `BeginPrediction`, "
-        "`AllSplitsRequest` and `AllSplits`; only simulations offer it.",
+        "The same for models of every protocol. A prediction begins with `BeginPrediction`, in a deployment with "
+        "`BeginScoring`.",
     ]
-    blocks += _messages(tuple(dict.fromkeys((*PREDICTION_MESSAGES, *ONE_EXCHANGE_MESSAGES))), shown)
+    blocks += _messages(PREDICTION_MESSAGES, shown)
     blocks += [
         "## Explanations",
         "For models of every vertical protocol, if the owner's policy allows them. "
@@ -303,7 +302,7 @@ def _command(name: str, command: Any) -> Iterable[str | Sequence[str]]:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     words = [name, "[OPTIONS]", *(a.name.upper() if a.required else f"[{a.name.upper()}]" for a in arguments)]
     if hasattr(command, "commands"):
-        words = [name, "COMMAND"]
+        words = [name, *(["[OPTIONS]", "[COMMAND]"] if command.invoke_without_command else ["COMMAND"])]
     yield f"## `{name}`"
     yield ["```text", " ".join(words), "```"]
     yield from _prose(command.help)

@@ -18,8 +18,9 @@ from veilboost.testing.contract import (
 def exact_models(protocol: str) -> dict[str, str]:
     """The hash of what each scene's model computes, by scene, for a protocol that gives the same one every time."""
     if protocol in protocols_of("horizontal"):
+        spec = all_protocols()[protocol]
         runs = {
-            name: simulate_training(horizontal_tables(name), SERVER, protocol, horizontal_config(name))
+            name: simulate_training(horizontal_tables(name), SERVER, protocol, horizontal_config(spec, name))
             for name in HORIZONTAL_CASES
         }
         return {name: run.model.sha256() for name, run in runs.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels
@@ -92,9 +92,10 @@ def test_options_end_in_a_model_or_in_a_coded_error(name: str) -> None:
         st.integers(6, most),
         st.integers(0, 10),
     )
+    @example({}, {}, most, 0)
     def search(changes: dict[str, Any], options: dict[str, Any], rows: int, seed: int) -> None:
         nonlocal trained
-        quick = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "objective": "binary"}
+        quick = {"n_estimators": 2, "max_depth": 3, "max_bin": 8, "objective": "binary", **spec.fixed}
         if "key_bits" in {item.name for item in dataclasses.fields(spec.options)}:
             options = {"key_bits": 512, "allow_insecure_key": True} | options
         try:

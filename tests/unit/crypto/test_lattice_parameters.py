@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.crypto.lattice.keys import (
@@ -51,6 +51,7 @@ def test_the_modulus_stays_below_the_bound_of_the_guidelines():
     assert 3.2 <= ERROR_SIGMA < 3.3
 
 
+@settings(deadline=None)
 @given(**shapes)
 def test_a_blocks_answer_is_within_2_to_the_minus_40_and_no_more_is_flooded_than_needed(rows, slots, features):
     log_flood = sizes_for(rows, slots, features).log_flood
@@ -59,6 +60,7 @@ def test_a_blocks_answer_is_within_2_to_the_minus_40_and_no_more_is_flooded_than
     assert log_flood == 57 or distance([hits], [slots], log_flood - 1) > 2**-40
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.lists(st.integers(1, 100), min_size=1, max_size=60), st.data())
 def test_wherever_the_rows_fall(rows, widths, data):
     """All rows in one bin of each column, any bin: the tiles' own hits are within the same distance."""
@@ -74,6 +76,7 @@ def test_wherever_the_rows_fall(rows, widths, data):
     assert distance(hits.tolist(), sizes, log_flood) <= 2**-40
 
 
+@settings(deadline=None)
 @given(**shapes, fewer=st.integers(1, 20_000), less=st.integers(1, 2000))
 def test_what_is_enough_for_the_widest_party_is_enough_for_all(rows, slots, features, fewer, less):
     """The active party encrypts once, for the most slots and the most features of any party."""
@@ -110,6 +113,7 @@ def test_the_largest_sum_is_the_largest_that_cannot_wrap_around(log_flood):
     assert (sizes.largest_sum + 2) * step > Q // 2
 
 
+@settings(deadline=None)
 @given(**shapes, bits=st.integers(0, 31))
 def test_a_job_has_the_least_flood_that_hides_the_sums_of_its_blocks(rows, slots, features, bits):
     def fits(sizes: Sizes) -> bool:
@@ -133,6 +137,7 @@ def test_some_sizes_by_hand():
     assert sizes_for_job(100, 20, 10**6, 100) is None
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**7), st.integers(0, 10**5))
 def test_runs_are_powers_of_two_in_range(rows, slots):
     run = run_length(rows, slots)
@@ -141,6 +146,7 @@ def test_runs_are_powers_of_two_in_range(rows, slots):
     Blocks(np.empty(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([run], np.int32)).check()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 5000))
 def test_the_run_is_near_the_shape_with_the_fewest_bytes(rows, slots):
     """In: two families modulo two primes a run. Out: a mask a tile (the sums are few)."""
@@ -152,6 +158,7 @@ def test_the_run_is_near_the_shape_with_the_fewest_bytes(rows, slots):
     assert polynomials(run_length(rows, slots)) <= 1.5 * least + 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(6, 12)), max_size=6), st.integers(0, 700))
 def test_bytes_of_ciphertexts_and_masks(blocks, slots):
     count = np.array([rows for rows, _ in blocks], dtype=np.int64)
