@@ -16,7 +16,7 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnknownRun, UnreadableSettings
 from veilboost.fields import FORMS, closest, param
 from veilboost.party.sections import Section, commented_toml, read_section, read_toml
-from veilboost.party.settings import CONNECTS
+from veilboost.party.settings import CONNECTS, PeerSettings
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName
@@ -197,6 +197,15 @@ def without_addresses(job: Job) -> Job:
     parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
     parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")
     return replace(job, parties=parties, record="types")
+
+
+def with_addresses(job: Job, peers: Mapping[PartyName, PeerSettings]) -> Job:
+    """The job of a finished run with the addresses of its parties that the settings have now, under `[peers]`."""
+    addresses = {name: peer.address for name, peer in peers.items()}
+    parties = {
+        name: replace(party, address=addresses.get(name) or party.address) for name, party in job.parties.items()
+    }
+    return replace(job, parties=parties)
 
 
 def load_job(file: str | Path) -> Job:

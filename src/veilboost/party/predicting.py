@@ -51,7 +51,7 @@ from veilboost.party.booking import allow_explanation, book_explanation
 from veilboost.party.coordinator import Connections
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import read_job, run_name
+from veilboost.party.job import read_job, run_name, with_addresses
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -147,7 +147,7 @@ class LivePredictor(Predictor):
         if settings.data is None:
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "which names the id column")
         self._text = run.job_text
-        self.job = read_job(self._text)
+        self.job = with_addresses(read_job(self._text), settings.peers)
         self._checking, self._known, self._when = threading.Lock(), dict[PartyName, bool | None](), -math.inf
 
     def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:

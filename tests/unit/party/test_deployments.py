@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from deploying import PASSIVE, Asking, Deploying, ints
-from parties import DEADLINE, PARTIES, make_certificates, until
+from parties import DEADLINE, PARTIES, free_port, make_certificates, until
 from veilboost.align.slots import IndexRequest, LookUp
 from veilboost.crypto.curve import hash_to_points
 from veilboost.errors import (
@@ -44,6 +44,7 @@ from veilboost.party import deployed
 from veilboost.party.deployment_folder import DeploymentFolder, end_expired, find_deployment, list_deployments
 from veilboost.party.deployments import deploy, open_deployment, rekey, withdraw
 from veilboost.party.messages import OpenDeployment, ProposeDeployment
+from veilboost.party.settings import PeerSettings
 from veilboost.privacy.ledger import Ledger
 from veilboost.wire.message import Done
 
@@ -212,6 +213,23 @@ def test_a_restarted_party_is_found_again_and_an_absent_one_is_named(
         town.stop(*PASSIVE)
         town.start(*PASSIVE)
         town.check(made, ids)
+
+
+def test_a_party_that_has_moved_is_reached_at_the_address_in_the_settings(town: Deploying) -> None:
+    def move(port: int) -> None:
+        town.stop("shop")
+        town.ports["shop"] = port
+        town.settle("shop")
+        town.start("shop")
+
+    ids, trained_at = town.common(), town.ports["shop"]
+    move(free_port())
+    try:
+        moved = {"shop": PeerSettings(f"127.0.0.1:{town.ports['shop']}")}
+        with deploy(replace(town.bank, peers=moved), town.run) as made:
+            town.check(made, ids[:3])
+    finally:
+        move(trained_at)
 
 
 def test_versions_keys_and_withdrawal(town: Deploying) -> None:
