@@ -13,7 +13,7 @@ third of the runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -41,6 +41,7 @@ from veilboost.types import AnyArray, BoolArray, Column, ColumnKind, Float32Arra
 
 ROWS, DELTA, CONFIDENCE = 40, 0.1, 0.95
 LEAST_RUNS = 20
+MOST_THRESHOLDS = 2000  # that are tried
 LEAST_SHARE = 1 / 20  # the share of a node's rows that each child must have in `sealed`
 SAME = 1e-3  # noise of two leaves within this distance is equal: rounding is smaller, and the grid is finer
 OWN_COLUMNS = 80  # of the active party; they win most nodes, so splits of the passive column seldom reveal the record
@@ -139,13 +140,21 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
     for low, high in (pair for one, two in scores for pair in ((one, two), (two, one))):
         for sign in (1.0, -1.0):
             values = np.unique(sign * np.concatenate((low[:first], high[:first])))
-            for threshold, gap in zip((values[1:] + values[:-1]) / 2, np.diff(values), strict=True):
+            for at in _places(len(values)):
+                threshold, gap = (values[at + 1] + values[at]) / 2, values[at + 1] - values[at]
                 found = _epsilon(sign * low[:first] >= threshold, sign * high[:first] >= threshold, delta, confidence)
                 wide = float(gap / (values[-1] - values[0]))  # among equal thresholds, prefer the widest gap
                 if (found, wide) > best:
                     best, chosen = (found, wide), (sign, float(threshold), low, high)
     sign, threshold, low, high = chosen
     return max(0.0, _epsilon(sign * low[first:] >= threshold, sign * high[first:] >= threshold, delta, confidence))
+
+
+def _places(values: int) -> Sequence[int]:
+    """The gaps between so many values in which a threshold is tried: with many values fewer, and more near the top."""
+    if values <= MOST_THRESHOLDS:
+        return range(values - 1)
+    return (values - 1 - np.unique(np.geomspace(1, values - 1, MOST_THRESHOLDS).astype(int))).tolist()
 
 
 def check_runs(repeats: int) -> None:

@@ -1,34 +1,37 @@
-"""A lower bound on the epsilon of one record in `secagg` with noise, from the server's view.
+"""A lower bound on the epsilon of one record in `secagg` with noise, against a server that chooses what it asks for.
 
-The server knows all records but one, and which two values that one may have. It replays the model that it trained, so
-for either value it knows the exact sums of every round; the difference between them and the sums that it received is
-the noise of all participants. The score of a run is the log-likelihood ratio under the claimed noise.
+The server knows everything but one record, which is one of two: they differ in the label, and in the category of one
+column. With the leaves of the first tree it moves one to a margin where g is almost -1, and the other to one where g is
+almost 1. From then on each request has them in the same bin, except in the column in which they differ, with the
+largest distance that the loss allows. Each tree samples one column, so every cell that is released tells something.
+
+The sums of everybody else are known, so a run consists of the noise and, for the second record, of the distance. The
+noise of many runs is drawn at once, by the code with which participants add it, with as much as those add that do not
+collude. The score of a run is the log-likelihood ratio of the two records under the claimed noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 
-from veilboost.audit.lower_bound import CONFIDENCE, DELTA, LowerBound, check_runs, lower_bound
-from veilboost.audit.sources import views_of_simulation
-from veilboost.audit.view import View
-from veilboost.boost.grower import LEAF
-from veilboost.boost.objective import sigmoid
+from veilboost.audit.lower_bound import CONFIDENCE, LowerBound, check_runs, lower_bound
+from veilboost.boost.booster import sample_columns
+from veilboost.boost.objective import objective_of
 from veilboost.config import TrainingConfig
-from veilboost.data.table import PartyTable
-from veilboost.errors import UnreadableFile
-from veilboost.fixedpoint import Scale, to_fixed
-from veilboost.model.share import ModelShare, Skeleton
-from veilboost.party.simulation import SERVER, simulate_training
-from veilboost.protocols.secagg.messages import MaskedSums, SumsRequest
-from veilboost.protocols.secagg.noise import SumNoise
-from veilboost.types import Column, Float64Array, Int64Array, PartyName
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import InvalidParameter
+from veilboost.fixedpoint import Scale, choose_scale, to_fixed
+from veilboost.protocols.secagg.noise import SumNoise, options_of
+from veilboost.types import Float64Array, Int64Array
 
-PARTICIPANTS, ROWS = 6, 5  # rows of each participant
-CATEGORIES = ("a", "b", "c")
+PARTICIPANTS, COLUMNS = 6, 20
+DELTA = 0.01
+CATEGORIES = ("a", "b")
+BINS = len(CATEGORIES) + 1  # of a column: one for missing values
+LABELS = 1.0, 0.0  # of the two records
+FAR = 30.0  # log-odds to which a leaf of the first tree moves the second record, and the first to its negative
 
 
 def record_lower_bound(
@@ -37,82 +40,77 @@ def record_lower_bound(
     seed: int = 0,
     delta: float = DELTA,
     confidence: float = CONFIDENCE,
-    trees: int = 3,
+    trees: int = 10,
     depth: int = 1,
 ) -> LowerBound:
-    """The bound for one record in `secagg` with `epsilon`, against the server. Sums of the first level are used."""
+    """The bound for one record in `secagg` with `epsilon`: over the sums of the first tree's root, and of each level
+    of the other trees.
+    """
     check_runs(repeats)
-    labels = np.zeros(PARTICIPANTS * ROWS)
-    labels[1::2] = 1.0
-    codes = np.arange(len(labels)) % len(CATEGORIES)
-    moved = codes.copy()
-    moved[0] = 1  # the first record has another category
-    # Predictions stay near 0.98, where a record with label 0 has nearly the largest gradient.
-    config = TrainingConfig(
+    if trees < 2:
+        raise InvalidParameter("the first tree only separates the two records", "set --trees to 2 or more")
+    config = canary_config(eps, delta, seed, trees, depth)
+    scale, noise = grid(config), SumNoise.of(config, COLUMNS)
+    if noise is None:
+        raise InvalidParameter("without noise there is no epsilon to measure", "set --eps above 0")
+    part = noise.part(config, PARTICIPANTS)
+    sigmas = np.array([noise.g / scale.g_unit, noise.h / scale.h_unit])
+    scores = np.zeros((2, repeats))
+    for number, whole in enumerate(distances(config)):
+        move = whole[(whole != 0).any(axis=1)]
+        for second in range(2):
+            for _ in range(1 if number == 0 else depth):
+                received = np.zeros((repeats, *move.shape), dtype=np.int64) + second * move
+                for _ in range(PARTICIPANTS - options_of(config).colluding):
+                    received = part.add_to_sums(Csprng(), received, scale)
+                scores[second] += _log_ratio(received / sigmas, move / sigmas)
+    found = lower_bound(*scores, delta, confidence)
+    return LowerBound("records", eps, found, delta, repeats, confidence)
+
+
+def canary_config(eps: float, delta: float, seed: int, trees: int, depth: int = 1) -> TrainingConfig:
+    """The job: every tree has one of the columns, all of which are categories, so that no cut points are searched."""
+    return TrainingConfig(
         objective="binary",
         n_estimators=trees,
         max_depth=depth,
-        learning_rate=0.01,
-        base_score=0.98,
+        colsample_bytree=1.0 / COLUMNS,
         categories="onehot",
         random_state=seed,
         options={"epsilon": eps, "delta": delta},
     )
-    tables = [_table(each, labels) for each in (codes, moved)]
-    scores = [[_score(_run(each, config), tables) for _ in range(repeats)] for each in tables]
-    found = lower_bound(np.array(scores[0]), np.array(scores[1]), delta, confidence)
-    return LowerBound("records", eps, found, delta, repeats, confidence)
 
 
-def _table(codes: Int64Array, labels: Float64Array) -> PartyTable:
-    return PartyTable(np.arange(len(labels)), (Column("category", codes.astype(np.int32), CATEGORIES),), labels)
+def sampled_columns(config: TrainingConfig) -> list[int]:
+    """The column of each tree. The records differ in that of the first."""
+    return [
+        int(found[0])
+        for number in range(config.n_estimators)
+        if (found := sample_columns([COLUMNS], number, config)[0]) is not None
+    ]
 
 
-def _run(table: PartyTable, config: TrainingConfig) -> View:
-    parts = np.array_split(np.arange(table.rows), PARTICIPANTS)
-    tables: Mapping[PartyName, PartyTable] = {f"h{at}": table.take(rows) for at, rows in enumerate(parts)}
-    run = simulate_training(tables, SERVER, "secagg", config, record="payload")
-    return views_of_simulation(run, tables)[0][SERVER]
+def grid(config: TrainingConfig) -> Scale:
+    """The grid of a job with noise, which follows from the loss."""
+    none = np.zeros((1, 1))
+    bounds = objective_of("binary", config, 2).bounds(1.0, none, none)
+    return choose_scale(*bounds, 1.0, config.gradient_bits)
 
 
-def _score(view: View, tables: Sequence[PartyTable]) -> float:
-    """The log-likelihood ratio of the second table, over the sums of the first level of every tree."""
-    noise = SumNoise.of(view.config, 1)
-    if noise is None or view.share is None or view.share.skeleton is None:
-        raise UnreadableFile("the run has no noise, or has not finished")
-    requests = view.sent(SumsRequest, view.peers[0])
-    answers = zip(*(view.received(MaskedSums, peer) for peer in view.peers), strict=True)
-    margins = [np.full(table.rows, view.share.skeleton.base_margin[0]) for table in tables]
-    ratio = 0.0
-    for request, masked in zip(requests, answers, strict=True):
-        if request.depth > 0:
-            continue
-        scale = Scale(request.g_exponent, request.h_exponent)
-        total = np.add.reduce([each.sums for each in masked]).view(np.int64)[0]
-        sigmas = np.array([noise.g / scale.g_unit, noise.h / scale.h_unit])
-        here, there = (_sums(*each, scale, len(total)) / sigmas for each in zip(tables, margins, strict=True))
-        rest, move = total / sigmas - here, there - here
-        ratio += float((rest * move).sum() - (move * move).sum() / 2)
-        margins = [
-            margin + _steps(view.share, request.number, table) for margin, table in zip(margins, tables, strict=True)
-        ]
-    return ratio
+def distances(config: TrainingConfig) -> Sequence[Int64Array]:
+    """By how much the sums (bins, 2) of a tree's column change if the second record replaces the first."""
+    objective, scale, columns = objective_of("binary", config, 2), grid(config), sampled_columns(config)
+    moves: list[Int64Array] = []
+    for number, column in enumerate(columns):
+        margins = np.zeros((1, 2)) if number == 0 else np.array([[-FAR, FAR]])
+        gradients = to_fixed(*objective.gradients(margins, np.array(LABELS), None), scale)[0].astype(np.int64)
+        move = np.zeros((BINS, 2), dtype=np.int64)
+        move[0] -= gradients[0]
+        move[1 if column == columns[0] else 0] += gradients[1]
+        moves.append(move)
+    return moves
 
 
-def _sums(table: PartyTable, margin: Float64Array, scale: Scale, slots: int) -> Float64Array:
-    """The exact sums (slots, 2) of all rows, on the grid."""
-    chance, label = sigmoid(margin), cast(Float64Array, table.label)
-    sums = np.zeros((slots, 2))
-    np.add.at(sums, table.columns[0].values, to_fixed(chance - label, chance * (1 - chance), scale))
-    return sums
-
-
-def _steps(share: ModelShare, number: int, table: PartyTable) -> Float64Array:
-    """The leaf weight of every row in one tree."""
-    tree, values = cast(Skeleton, share.skeleton).trees[number], share.matrix(table.columns, table.rows)
-    leaf = np.zeros(table.rows, dtype=np.int64)
-    for node in np.flatnonzero(tree.left != LEAF).tolist():  # parents come before their children
-        rows = np.flatnonzero(leaf == node).astype(np.int32)
-        record = share.records.find(np.array([number], dtype=np.int32), np.array([node], dtype=np.int32))
-        leaf[rows] = tree.left[node] + ~share.records.goes_left(values, record.repeat(len(rows)), rows)
-    return tree.weight[leaf].astype(np.float64)
+def _log_ratio(received: Float64Array, move: Float64Array) -> Float64Array:
+    """The evidence (runs) for the second record in the noisy sums (runs, bins, 2), in units of the claimed noise."""
+    return (received * move).sum(axis=(1, 2)) - (move * move).sum() / 2

@@ -58,14 +58,17 @@ def audit(
     ] = "labels",
     eps: Annotated[float, typer.Option(help="Claimed epsilon of the runs of --lower-bound.")] = 1.0,
     repeats: Annotated[
-        int, typer.Option(help="Number of runs of --lower-bound on each of the two neighbouring tables.")
-    ] = 300,
+        int | None,
+        typer.Option(
+            help="Runs of --lower-bound on each of the two neighbouring tables. Unset: 300, or 20000 for records."
+        ),
+    ] = None,
     trees: Annotated[
         int | None,
         typer.Option(
             "--n-estimators",
             "--trees",
-            help="Number of trees in a run of --lower-bound. Unset: chosen by sealed, or 3.",
+            help="Number of trees in a run of --lower-bound. Unset: chosen by sealed, or 10.",
             min=1,
         ),
     ] = None,
@@ -171,7 +174,7 @@ def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
 
 
 def _lower_bound(
-    of: str, eps: float, repeats: int, random_state: int, size: Mapping[str, int | None], as_json: bool
+    of: str, eps: float, repeats: int | None, random_state: int, size: Mapping[str, int | None], as_json: bool
 ) -> None:
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
     from veilboost.audit.record_bound import record_lower_bound
@@ -180,6 +183,8 @@ def _lower_bound(
     if of not in subjects:
         raise InvalidParameter(f"--of {of} is not one of {', '.join(subjects)}", "set --of to one of these")
     given = {name: value for name, value in size.items() if value is not None}
+    if repeats is None:
+        repeats = 20_000 if of == "records" else 300
     if of == "labels":
         found = label_lower_bound(eps, repeats, random_state, **given)
     elif of == "records":
