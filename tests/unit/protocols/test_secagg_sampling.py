@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drawn_rows import trained_on_drawn_rows
 from support import make_columns, make_labels
-from veilboost.boost import booster
-from veilboost.boost.booster import RowSample
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
@@ -35,22 +34,6 @@ def config_of(**changes):
 def dealt(table, edges):
     places = np.split(np.arange(table.rows), edges)
     return {f"p{at}": table.take(rows) for at, rows in enumerate(places)}
-
-
-def pooled(table, config, held_out=None):
-    """Training on pooled rows, where each round uses the rows with the ids that are drawn."""
-    fit = np.arange(table.rows) if held_out is None else np.flatnonzero(~held_out)
-    sampler, original = RowSampler(table.ids[fit], config), booster.sample_rows
-
-    def sample(pool, gradients, number, config):
-        drawn = sampler.drawn(number)
-        return original(pool, gradients, number, config) if drawn is None else RowSample(drawn, pool[:0])
-
-    booster.sample_rows = sample
-    try:
-        return simulate_training({"a": table}, "a", "plain", config, held_out=held_out)
-    finally:
-        booster.sample_rows = original
 
 
 @settings(max_examples=25, deadline=None)
@@ -85,9 +68,9 @@ def test_sampled_rows_train_the_model_of_pooled_rows(seed, name, subsample, weig
     if masks is not None and any(mask.all() for mask in masks.values()):
         return
     run = simulate_training(parts, SERVER, "secagg", config, held_out=masks)
-    plain = pooled(table, config, held_out)
+    plain = trained_on_drawn_rows(table, config, held_out)
     assert run.model.sha256() == join(plain.shares).sha256()
-    assert run.model.sha256() != pooled(table, replace(config, subsample=1.0), held_out).model.sha256()
+    assert run.model.sha256() != trained_on_drawn_rows(table, replace(config, subsample=1.0), held_out).model.sha256()
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50, unique=True), st.integers(0, 50), st.data())
