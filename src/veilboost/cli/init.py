@@ -193,6 +193,8 @@ def job(
             f"{spec.name} needs the objective before it sees the labels: binary or multiclass. Unless the labels are 0 "
             "and 1, name the classes above as well."
         )
+    for parameter in spec.fixed:
+        notes[f"training.{parameter}"] = [f"# {spec.name} supports this value only."]
     options = commented_fields(spec.options)
     if options:
         notes["training.options"] = options
@@ -298,7 +300,7 @@ def _job(name: str, parties: Sequence[_Party], spec: ProtocolSpec, alignment: st
         each.name: JobParty(each.address, "out" if each.address or each is driver else "in", each.role)
         for each in parties
     }
-    training = TrainingConfig(objective="binary") if spec.declared_classes else TrainingConfig()
+    training = TrainingConfig(objective="binary" if spec.declared_classes else "auto", **spec.fixed)
     try:
         return Job(name=name, parties=entries, protocol=spec.name, alignment=alignment, training=training)
     except ImpossibleSetting as error:
