@@ -89,6 +89,15 @@ def test_without_noise_and_guard_the_shares_do_not_matter(data: Path) -> None:
     assert abs(found[1] - setting.auc_of(setting.stumps(train, 10), test)) < 10
 
 
+def test_the_auc_of_hard_predictions_is_the_mean_share_of_right_ones(data: Path) -> None:
+    train, test = setting.split(Context(data), "codrna", 0)
+    model = setting.stumps(train, 10)
+    found, true = model.margins(test.columns)[0] > 0, test.label == 1
+    expected = (found[true].mean() + (~found[~true]).mean()) / 2
+    assert setting.hard_auc_of(model, test) == pytest.approx(100 * expected)
+    assert setting.hard_auc_of(model, test) < setting.auc_of(model, test)
+
+
 def test_a_seed_deals_the_rows_and_draws_no_noise(data: Path) -> None:
     """With hundreds of noisy buckets and masks two runs agree by chance far more rarely than once in a million."""
     train, _ = setting.split(Context(data), "codrna", 0)
@@ -118,7 +127,7 @@ def test_adding_histograms_up_takes_more_messages_than_mal() -> None:
 
 
 def areas(central: float, clear: float, noisy: float, data: str = "codrna") -> list[Row]:
-    common = {"data": data, "trees": 10}
+    common = {"data": data, "trees": 10, "hard_auc": 71.5}
     return [
         {**common, "method": utility.CENTRAL, "buckets": 0, "epsilon": 0.0, "auc": central},
         {**common, "method": utility.MAL, "buckets": 6, "epsilon": 0.0, "auc": clear},
@@ -132,6 +141,8 @@ def test_utility_claims_hold_only_near_xgboost_and_without_much_loss() -> None:
     assert utility.claim_of_figure(areas(90.0, 80.0, 80.0)).holds == "no"
     both = [*areas(90.0, 89.0, 80.0), *areas(90.0, 80.0, 70.0, "susy40k")]
     assert utility.claim_of_figure(both).holds == "partly"
+    assert "71.5" in utility.claim_of_figure(both).measured
+    assert "71.50" in utility.claim_of_table(both).measured
     assert utility.claim_of_table(areas(90.0, 89.0, 88.0)).holds == "yes"
     assert utility.claim_of_table(areas(90.0, 89.0, 80.0)).holds == "no"
 
