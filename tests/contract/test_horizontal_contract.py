@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fast
 
 class TestMal(HorizontalContract):
     spec = MAL
-    unsent = frozenset({"ExtremesMissing", "RowsHeldBack"})
+    unsent = frozenset({"ExtremesMissing", "RowsHeldBack", "MetricsRequest", "RoundMetrics"})
 
 
 class TestSecagg(HorizontalContract):

@@ -317,8 +317,9 @@ def test_a_connection_that_breaks_is_opened_again(town):
     assert join({part.party: part}).sha256() == town.simulated("secagg")
 
 
-def test_validation_rows_stay_with_their_participants(town):
-    path = town.job("secagg", config=replace(CONFIG, n_estimators=4))
+@pytest.mark.parametrize("protocol", ["secagg", "mal"])
+def test_validation_rows_stay_with_their_participants(town, protocol):
+    path = town.job(protocol, config=replace(CONFIG, n_estimators=4))
     job = replace(load_job(path), validation=0.3)
     path.write_text(commented_toml(job, "A job."))
     with town.driver(path) as driver:

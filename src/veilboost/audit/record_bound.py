@@ -64,7 +64,7 @@ def record_lower_bound(
                 for _ in range(PARTICIPANTS - options_of(config).colluding):
                     received = part.add_to_sums(Csprng(), received, scale)
                 scores[second] += _log_ratio(received / sigmas, move / sigmas)
-    found = lower_bound(*scores, delta, confidence)
+    found = lower_bound(scores[0], scores[1], delta, confidence)
     return LowerBound("records", eps, found, delta, repeats, confidence)
 
 

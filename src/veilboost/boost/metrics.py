@@ -202,6 +202,12 @@ def metric_for(objective: Objective, config: TrainingConfig) -> Metric:
     return metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric, config)
 
 
+def summed_metric_for(objective: Objective, config: TrainingConfig) -> Metric:
+    """The metric of a run on horizontally partitioned rows: that of `config`, or that of the loss if it is a mean."""
+    found = metric_for(objective, config)
+    return found if config.eval_metric != "auto" or found.terms is not None else metric_named("logloss")
+
+
 def check_metric_fits(metric: str, objective: str) -> None:
     """Refuse a metric that does not apply to the predictions of an objective.
 

@@ -45,7 +45,8 @@ class HorizontalParameters(BoostingParameters):
     ----------
     protocol : str, default='secagg'
         The protocol, which determines how rows and labels are protected: 'secagg' or 'mal'. 'mal' uses trees of depth
-        1 and `max_bin` buckets of equal width (18 is usual), and supports neither sample weights nor `eval_set`.
+        1 and `max_bin` buckets of equal width (18 is usual), and supports at most 16 different sample weights at a
+        participant, none of which may follow from the label.
     participants : int, default=10
         Number of participants among which the rows of a single matrix are partitioned at random, by `random_state`.
         Ignored if X is a mapping of participant name to table.

@@ -118,7 +118,10 @@ def test_weights_and_validation_rows() -> None:
     assert model.evals_result_ == {}
     with pytest.raises(UnsupportedCombination, match="eval_set"):
         clone(model).set_params(early_stopping_rounds=2).fit(X, y)
-    with pytest.raises(UnsupportedCombination, match="weights"):
-        HorizontalClassifier(protocol="mal", participants=2).fit(X, y, weight)
+    mal = HorizontalClassifier(protocol="mal", participants=2, n_estimators=20, early_stopping_rounds=2)
+    with pytest.raises(UnsupportedCombination, match="same label"):
+        mal.fit(X, y, weight)
+    mal.fit(X[:400], y[:400], sample_weight=1.0 + np.arange(400) % 2, eval_set=(X[400:], y[400:]))
+    assert mal.best_iteration_ == int(np.argmin(mal.evals_result_["validation_0"]["logloss"]))
     with pytest.raises(RowsDiffer):
         clone(model).fit(by_party[0], by_party[1], weight)

@@ -480,14 +480,6 @@ def test_what_mal_cannot_do_is_refused_on_input(changes):
         simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", TrainingConfig.from_dict(changes))
 
 
-def test_weights_and_validation_rows_are_refused():
-    table = replace(whole(), weight=np.ones(600))
-    with pytest.raises(UnsupportedCombination, match="weights"):
-        simulate_training({"p": table}, SERVER, "mal", config_of())
-    with pytest.raises(UnsupportedCombination, match="validation"):
-        simulate_training({"p": whole()}, SERVER, "mal", config_of(), held_out={"p": np.arange(600) < 9})
-
-
 @pytest.mark.parametrize("phase", ["asked for rows", "asked by the comparer", "sent rows", "sent the model"])
 def test_who_is_lost_on_the_way_is_left_out(phase):
     """Before it has sent anything, on its way to the comparer, while others wait, and when all is done."""

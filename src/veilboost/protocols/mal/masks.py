@@ -8,6 +8,10 @@ The server then knows S y of the labels y, that is the projection S^+ S y. The *
 share of its label that the sums determine. At 1 the mask is zero and the label is sent in the clear. The leverages add
 up to the rank of S, so a limit on them also limits the number of equations per label: from about half the number of
 rows on, linear programming finds all 0/1 labels.
+
+With sample weights, masks cancel among the rows of equal weight, so the server has a sum for each bucket and weight.
+Masks that cancel only in weighted sums would hide no more: the number of ones with each weight can often be read from
+such a sum. The leverages count these equations.
 """
 
 from __future__ import annotations
@@ -26,12 +30,16 @@ _TOLERANCE = 1e-9  # of a leverage, and of eigenvalues relative to the largest
 
 
 class BucketSpace:
-    """The span of the bucket indicators of some rows. Slots enumerate all buckets of all columns."""
+    """The span of the bucket indicators of some rows, apart for each class of weight.
 
-    def __init__(self, buckets: UInt8Array, widths: Int64Array) -> None:
-        self._offsets = np.concatenate(([0], np.cumsum(widths)))
+    Slots enumerate all buckets of all columns, and in each bucket the classes; `of` has the class of each row.
+    """
+
+    def __init__(self, buckets: UInt8Array, widths: Int64Array, of: UInt8Array | None = None) -> None:
+        self._classes = 1 if of is None else int(of.max(initial=0)) + 1
+        self._offsets = np.concatenate(([0], np.cumsum(widths * self._classes)))
         self._count = int(self._offsets[-1])
-        self._buckets = [buckets[:, f].astype(np.int64) for f in range(buckets.shape[1])]
+        self._buckets = [slots_of(buckets[:, f], of, self._classes) for f in range(buckets.shape[1])]
         self._slots = [column + self._offsets[f] for f, column in enumerate(self._buckets)]
         self.rows = len(buckets)
         self._inverse, self.rank = self._invert()
@@ -55,15 +63,15 @@ class BucketSpace:
     def _invert(self) -> tuple[Float64Array, int]:
         """A generalised inverse of S S', and the rank of S.
 
-        The buckets of every column add up to all rows, so one bucket of each further column can be omitted. The rest
-        usually has full rank.
+        The buckets of every column add up to all rows of a class, so one bucket of each further column and class can be
+        omitted. The rest usually has full rank.
         """
         gram = self._gram()
         counts = gram.diagonal()
         kept = counts > 0
         for f in range(1, len(self._slots)):
-            largest = self._offsets[f] + int(counts[self._offsets[f] : self._offsets[f + 1]].argmax())
-            kept[largest] = False
+            of_class = counts[self._offsets[f] : self._offsets[f + 1]].reshape(-1, self._classes)
+            kept[self._offsets[f] + of_class.argmax(axis=0) * self._classes + np.arange(self._classes)] = False
         place = np.flatnonzero(kept)
         small = gram[np.ix_(place, place)]
         inverse = np.zeros_like(gram)
@@ -109,6 +117,11 @@ class BucketSpace:
         return np.clip(total, 0.0, 1.0)
 
 
+def slots_of(bucket: UInt8Array, of: UInt8Array | None, classes: int) -> Int64Array:
+    """The place of each row among the buckets of a column, each divided by classes of weight."""
+    return bucket.astype(np.int64) if of is None else bucket.astype(np.int64) * classes + of
+
+
 def _inverse(matrix: Float64Array) -> Float64Array:
     """The inverse of a positive definite matrix, block by block, because products of matrices are fastest.
 
@@ -149,10 +162,15 @@ class Guarded:
         return dict(zip(REPORT, facts, strict=True))
 
 
-def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: float) -> Guarded:
-    """Ensure that no row's leverage exceeds the limit: refuse, merge buckets or drop rows, according to the policy."""
+def guard_rows(
+    buckets: UInt8Array, widths: Int64Array, policy: str, limit: float, of: UInt8Array | None = None
+) -> Guarded:
+    """Ensure that no row's leverage exceeds the limit: refuse, merge buckets or drop rows, according to the policy.
+
+    `of` has the class of weight of each row, if there are weights.
+    """
     everyone = np.ones(len(buckets), dtype=np.bool_)
-    found = _measured(buckets, everyone, widths, limit)
+    found = _measured(buckets, everyone, widths, limit, of)
     if not found.exposed or policy == "allow":
         return found
     if policy == "refuse":
@@ -161,22 +179,24 @@ def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: floa
             f"{limit:g} of each (rank {found.space.rank})",
             "lower max_bin, use more rows, or set guard to merge or drop",
         )
-    return _merged(found, widths, limit) if policy == "merge" else _dropped(found, widths, limit)
+    return _merged(found, widths, limit, of) if policy == "merge" else _dropped(found, widths, limit, of)
 
 
-def _measured(buckets: UInt8Array, kept: BoolArray, widths: Int64Array, limit: float, merged: int = 0) -> Guarded:
-    space = BucketSpace(buckets, widths)
+def _measured(
+    buckets: UInt8Array, kept: BoolArray, widths: Int64Array, limit: float, of: UInt8Array | None, merged: int = 0
+) -> Guarded:
+    space = BucketSpace(buckets, widths, None if of is None else of[kept])
     leverage = space.leverage()
     exposed = int((leverage > limit + _TOLERANCE).sum())
     return Guarded(buckets, kept, space, merged, float(leverage.max(initial=0.0)), exposed)
 
 
-def _merged(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
+def _merged(found: Guarded, widths: Int64Array, limit: float, of: UInt8Array | None) -> Guarded:
     """Merge neighbouring buckets until each holds enough rows, with increasing thresholds."""
     rows, least = len(found.buckets), 2
     while least <= 2 * rows:
         buckets = np.stack([_coarser(found.buckets[:, f], int(widths[f]), least) for f in range(len(widths))], axis=1)
-        tried = _measured(buckets, found.kept, widths, limit, int((buckets != found.buckets).sum()))
+        tried = _measured(buckets, found.kept, widths, limit, of, int((buckets != found.buckets).sum()))
         if not tried.exposed:
             return tried
         least = max(least + 1, least * 3 // 2)
@@ -203,7 +223,7 @@ def _coarser(column: UInt8Array, width: int, least: int) -> UInt8Array:
     return home[column].astype(np.uint8)
 
 
-def _dropped(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
+def _dropped(found: Guarded, widths: Int64Array, limit: float, of: UInt8Array | None) -> Guarded:
     """Drop rows above the limit repeatedly: without them the leverage of other rows grows."""
     kept, buckets = found.kept.copy(), found.buckets
     while found.exposed:
@@ -212,7 +232,7 @@ def _dropped(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
         buckets = buckets[stays]
         if not len(buckets):
             raise _too_few(len(kept))
-        found = _measured(buckets, kept, widths, limit)
+        found = _measured(buckets, kept, widths, limit, of)
     return replace(found, kept=kept)
 
 

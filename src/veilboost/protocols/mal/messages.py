@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from veilboost.protocols.horizontal.full_model import TrainedModel
 from veilboost.types import Float64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -16,8 +17,10 @@ class MalColumns(Message):
     reveals = (
         Reveals("names and types of columns, known categories, and which columns have missing values", "server"),
         Reveals("the classes of its labels, and the loss that they imply", "server"),
+        Reveals("whether it holds out rows for validation", "server"),
     )
     schema: str
+    watches: bool
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,11 @@ class RowsRequest(Message):
 
 @dataclass(frozen=True)
 class MaskedRows(Message):
-    """Participant to server: every row's buckets (rows, columns), its masked labels (classes, rows), and the ranges."""
+    """Participant to server: every row's buckets (rows, columns), its masked labels (classes, rows), and the ranges.
+
+    `weights` are the distinct sample weights, and `weight_of` is the place of each row's own among them; both are empty
+    if there are none. Masks cancel in every bucket, among the rows of each weight.
+    """
 
     reveals = (
         Reveals("the bucket of every row in every column, after randomized response if epsilon is set", "server"),
@@ -125,6 +132,7 @@ class MaskedRows(Message):
             "labels under masks: the exact sum of labels in every bucket, and whatever follows from these sums",
             "server",
         ),
+        Reveals("the sample weight of every row, and the exact sums of labels apart for each weight", "server"),
         Reveals("the exact lowest and highest value of every numeric column over all participants", "server"),
         Reveals("the number of rows of a participant, and how it guarded them", "server"),
     )
@@ -132,7 +140,27 @@ class MaskedRows(Message):
     labels: Annotated[Float64Array, ArraySpec("float64", 2)]
     low: Annotated[Float64Array, ArraySpec("float64", 1)]
     high: Annotated[Float64Array, ArraySpec("float64", 1)]
+    weights: Annotated[Float64Array, ArraySpec("float64", 1)]
+    weight_of: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     report: str
+
+
+@dataclass(frozen=True)
+class MetricsRequest(TrainedModel):
+    """Server to participant, if rows are held out for validation: send the metric of this model after each round."""
+
+    reveals = TrainedModel.reveals
+
+
+@dataclass(frozen=True)
+class RoundMetrics(Message):
+    """Participant to server: the total weight of its validation rows, and their weighted metric after each round."""
+
+    reveals = (
+        Reveals("total weight of a participant's validation rows, and their exact metric after each round", "server"),
+    )
+    weight: float
+    terms: Annotated[Float64Array, ArraySpec("float64", 1)]
 
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -147,6 +175,8 @@ MESSAGES: tuple[type[Message], ...] = (
     ExtremesMissing,
     MaskedRows,
     RowsHeldBack,
+    MetricsRequest,
+    RoundMetrics,
 )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from veilboost.boost.bins import equal_width
 from veilboost.boost.columns import category_cuts
+from veilboost.boost.metrics import metric_named
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
@@ -24,6 +25,7 @@ from veilboost.protocols.mal.stumps import LOSSES
 from veilboost.types import Float32Array, Float64Array, Role, UInt8Array
 
 MOST_SLOTS = 256  # buckets are sent as bytes
+MOST_WEIGHTS = 16  # different sample weights of a participant
 FIXED = {"max_depth": 1, "binning": "width", "proposal": "global"}
 
 
@@ -70,9 +72,15 @@ def refuse(config: TrainingConfig) -> None:
     refuse_sampling(config, "mal")
     if config.scale_pos_weight != 1.0:
         raise UnsupportedCombination("mal does not support scale_pos_weight", "remove scale_pos_weight")
-    if config.early_stopping_rounds is not None:
+
+
+def refuse_ranking(config: TrainingConfig) -> None:
+    """Raise for a metric that the server cannot compute from the participants' own."""
+    if config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None:
         raise UnsupportedCombination(
-            "mal has no validation rows, which early_stopping_rounds needs", "set n_estimators instead"
+            f"mal averages the metric of validation rows over participants, and {config.eval_metric} is no mean over "
+            "rows",
+            "set eval_metric to auto, logloss or error, or use secagg",
         )
 
 
@@ -97,6 +105,17 @@ def label_event(content: str = "", rows: int | None = None, bins: int | None = N
     """Sums of labels. Masks cancel in them, so no noise protects them."""
     about = _about("the sum of labels in every bucket", "masked labels", Adjacency.LABEL)
     return ExactRelease(**about, content=content, rows=rows, bins=bins)
+
+
+def weight_event(content: str = "", rows: int | None = None) -> Event:
+    return ExactRelease(
+        **_about("the sample weight of every row", "weights", Adjacency.RECORD), content=content, rows=rows
+    )
+
+
+def metric_event(rounds: int, content: str = "", rows: int | None = None) -> Event:
+    about = _about("the metric of validation rows", "metric of validation rows", Adjacency.RECORD)
+    return ExactRelease(**about, content=content, count=rounds, rows=rows)
 
 
 def extremes_event(content: str = "") -> Event:

@@ -2,49 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from veilboost.boost.metrics import summed_metric_for
+from veilboost.boost.objective import objective_of
 from veilboost.crypto.csprng import JobRandomness, Pool
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, SEALED_BYTES, OreKeys, read_value, seal_value, to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.data.schema import check_labels
+from veilboost.data.table import PartyTable
 from veilboost.engine.api import blas_threads
-from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.model.joined import join
 from veilboost.model.share import ModelShare
 from veilboost.privacy.mechanism import gaussian
-from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
+from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message, skeleton_of
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
 from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table
 from veilboost.protocols.mal import messages, parameters
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
-from veilboost.types import Column, Float64Array, PartyName
+from veilboost.types import Column, Float64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Reply
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Done, Message, encode
 
 
 class MalParticipant(ParticipantRole):
     """Answers the server; over its own channels it sends extremes to the comparer and gets keys from the authority."""
 
     def __init__(self, context: ParticipantContext) -> None:
-        if context.table.weight is not None:
-            raise UnsupportedCombination("mal does not support sample weights", "remove the sample-weight column")
-        if context.held_out is not None:
-            raise UnsupportedCombination(
-                "mal does not support validation rows", "remove the share of validation rows, or use secagg"
-            )
         self._context = context
         self._options = parameters.MalOptions.from_dict(context.config.options)
         self._schema = describe(context.table, context.config.objective)
-        numeric = [context.table.columns[at] for at in parameters.numeric_columns(self._schema)]
+        self._fit, self._held_out = context.table, None
+        if context.held_out is not None and context.held_out.any():
+            if context.held_out.all():
+                raise EmptyTable("all rows are held out for validation", "lower the share of validation rows")
+            self._fit, self._held_out = (context.table.take(rows) for rows in (~context.held_out, context.held_out))
+            parameters.refuse_ranking(context.config)
+        self._weights, self._weight_of = weight_classes(self._fit, self._schema, self._options.guard)
+        numeric = [self._fit.columns[at] for at in parameters.numeric_columns(self._schema)]
         self._extremes = Extremes(numeric, self._options)
         self._keys: OreKeys | None = None
         self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
+        self._measured: tuple[bytes, messages.RoundMetrics] | None = None
         self._share: ModelShare | None = None
         self._report: Mapping[str, Any] = {}
 
@@ -57,11 +64,13 @@ class MalParticipant(ParticipantRole):
         return self._report
 
     def introduce(self) -> messages.MalColumns:
-        return messages.MalColumns(self._schema.to_json())
+        return messages.MalColumns(self._schema.to_json(), self._held_out is not None)
 
     def handle(self, message: Message) -> Reply:
         if isinstance(message, messages.RowsRequest):
             return self._send_rows(message)
+        if isinstance(message, messages.MetricsRequest):
+            return self._measure(message)
         if isinstance(message, TrainedModel):
             return self._keep(message)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a participant")
@@ -103,7 +112,7 @@ class MalParticipant(ParticipantRole):
 
     def _masked(self, schema: Schema, ranges: Float64Array) -> messages.MaskedRows:
         config, options, context = self._context.config, self._options, self._context
-        columns, label = encoded_table(context.table, schema)
+        columns, label = encoded_table(self._fit, schema)
         cuts = parameters.cuts_of(schema, ranges[:, 0], ranges[:, 1], config.max_bin)
         block = block_with_cuts(columns, len(label), cuts, schema.missing, config, context.threads)
         if block.layout.widest > parameters.MOST_SLOTS:
@@ -112,20 +121,26 @@ class MalParticipant(ParticipantRole):
             )
         widths = block.layout.widths.astype(np.int64)
         buckets = block.shared_bins.bins[0]
-        content = content_digest(context.randomness, repr(options), widths, buckets, label)
+        weights = () if self._weight_of is None else (self._weights, self._weight_of)
+        content = content_digest(context.randomness, repr(options), widths, buckets, label, *weights)
         noisy = parameters.perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
         with blas_threads(1):  # the matrices are too small for several threads
-            guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
+            guarded = guard_rows(noisy, widths, options.guard, options.max_leverage, self._weight_of)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
-        columns_sent, release = enumerate(widths.tolist()), (content.hex(), context.table.rows)
+        columns_sent, release = enumerate(widths.tolist()), (content.hex(), self._fit.rows)
         events = [
             parameters.bucket_event(at, width, options.epsilon, *release) for at, width in columns_sent if width > 1
         ]
-        context.account.spend(*events, parameters.label_event(*release, int(widths.sum())))
+        sums = int(widths.sum()) * max(1, len(self._weights))
+        events.append(parameters.label_event(*release, sums))
+        if self._weight_of is not None:
+            events.append(parameters.weight_event(*release))
+        context.account.spend(*events)
         self._report = guarded.report()
+        of = np.empty(0, dtype=np.uint8) if self._weight_of is None else self._weight_of[guarded.kept]
         return messages.MaskedRows(
-            guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(self._report)
+            guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], self._weights, of, json.dumps(self._report)
         )
 
     def _masks(self, space: BucketSpace, labels: Float64Array, content: bytes) -> Float64Array:
@@ -134,11 +149,69 @@ class MalParticipant(ParticipantRole):
         generator = self._context.randomness.for_request("mal", "masks", content)
         return np.stack([space.off(gaussian(generator, size, space.rows)) for _ in labels])
 
+    def _measure(self, request: messages.MetricsRequest) -> messages.RoundMetrics:
+        """Return the metric on the held-out rows after each round of one model: another would tell more of them."""
+        if self._answered is None or self._share is not None:
+            raise UnexpectedMessage("metrics were requested before rows, or after the end of training")
+        digest = hashlib.sha256(encode(request)).digest()
+        if self._measured is not None:
+            if digest != self._measured[0]:
+                raise UnexpectedMessage("the metrics of a second model were requested")
+            return self._measured[1]
+        share, config = from_message(request), self._context.config
+        schema = Schema.from_json(self._answered[0].schema)
+        skeleton = skeleton_of(share)
+        rounds, rest = divmod(len(skeleton.trees), schema.trees_per_round)
+        if rest or skeleton.trees_per_round != schema.trees_per_round or not 0 < rounds <= config.n_estimators:
+            raise MalformedMessage("the model to measure has other trees than the job")
+        if share.columns != schema.columns or skeleton.objective != schema.objective:
+            raise MalformedMessage("the model to measure has other columns or another loss than the job")
+        weight, terms = 0.0, np.zeros(rounds)
+        if self._held_out is not None:
+            columns, label = encoded_table(self._held_out, schema)
+            objective = objective_of(schema.objective, config, max(2, schema.kinds))
+            of_row = cast(Any, summed_metric_for(objective, config).terms)
+            weights = np.ones(len(label)) if self._held_out.weight is None else self._held_out.weight
+            self._context.account.spend(
+                parameters.metric_event(
+                    config.n_estimators, content_digest(self._context.randomness, label, weights).hex(), len(label)
+                )
+            )
+            weight = float(weights.sum())
+            margins = join({share.party: share}).staged_margins({share.party: columns})
+            terms = np.array([float(of_row(label, objective.predict(margin)) @ weights) for margin in margins])
+        self._measured = digest, messages.RoundMetrics(weight, terms)
+        return self._measured[1]
+
     def _keep(self, message: TrainedModel) -> Done:
         if self._answered is None:
             raise UnexpectedMessage("a model arrived before rows were requested")
         self._share = from_message(message)
         return Done()
+
+
+def weight_classes(table: PartyTable, schema: Schema, guard: str) -> tuple[Float64Array, UInt8Array | None]:
+    """Return the distinct sample weights, and the place of each row's own among them.
+
+    The server receives both, so there may be few, and none of them may tell a label.
+    """
+    if table.weight is None or table.label is None:
+        return np.empty(0), None
+    weights, of = np.unique(table.weight, return_inverse=True)
+    if len(weights) > parameters.MOST_WEIGHTS:
+        raise UnsupportedCombination(
+            f"there are {len(weights)} different sample weights, and mal, which sums labels apart for each, supports "
+            f"{parameters.MOST_WEIGHTS}",
+            f"round the weights to at most {parameters.MOST_WEIGHTS} values, or use secagg",
+        )
+    if guard != "allow" and np.ptp(table.label) > 0:
+        alone = sum(bool(np.ptp(table.label[of == at]) == 0) for at in range(len(weights)))
+        if alone:
+            raise UnsupportedCombination(
+                f"all rows with {alone} of the sample weights have the same label, so the server would learn it",
+                "remove weights that depend on the label (class_weight), or use secagg",
+            )
+    return weights, of.astype(np.uint8)
 
 
 def _label_rows(schema: Schema, label: Float64Array) -> Float64Array:

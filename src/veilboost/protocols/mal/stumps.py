@@ -34,7 +34,7 @@ class Stumps:
     """Trees of one split each (or none), their rules by (tree, node 0), and the training history.
 
     They are boosted from the bins of `block` and the margin `base` (K,) before the first tree. `label_sums` (K, slots)
-    holds the sum of labels of every slot, or the number of its rows in each class.
+    holds the sum of labels of every slot, or the number of its rows in each class; rows count by `weight`, if any.
     """
 
     def __init__(
@@ -45,20 +45,23 @@ class Stumps:
         objective: Objective,
         config: TrainingConfig,
         threads: int = 1,
+        weight: Float64Array | None = None,
     ) -> None:
         self.trees: list[Tree] = []
         self.rules: dict[tuple[int, int], Rule] = {}
         self.history: list[RoundResult] = []
         self._block, self._label_sums, self._margin = block, label_sums, np.repeat(base[:, None], block.rows, axis=1)
         self._objective, self._config, self._threads = objective, config, threads
-        counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
-        self._label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
+        self._weight, self._weight_bound = weight, 1.0 if weight is None else float(weight.max(initial=0.0))
+        counts = sums_by_slot(block, np.ones((1, block.rows)) if weight is None else weight[None, :])
+        sizes = np.divide(np.abs(label_sums), counts, out=np.zeros_like(label_sums), where=counts > 0)
+        self._label_size = float(sizes.max(initial=0.0))
         self._gradients = np.empty((*self._margin.shape, 2), dtype=np.int32)
         self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(base))
         # With a label of no class, or zero for numbers, g depends on the margin alone.
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
         # This g is a probability, so it is never negative.
-        quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
+        quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS and weight is None
         self._pairs = (
             ColumnPairs(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
         )
@@ -122,7 +125,7 @@ class Stumps:
     def _update_gradients(self) -> Scale:
         """Update h and the part of g that depends on the margins alone, on the grid."""
         objective = self._objective
-        if objective.name == "binary" and objective.order == "second":
+        if objective.name == "binary" and objective.order == "second" and self._weight is None:
             scale = choose_scale(1.0, 0.25, 1.0, self._config.gradient_bits)
             _native.logistic_pairs(
                 self._margin[0], self._gradients[0], 1.0 / scale.g_unit, 1.0 / scale.h_unit, self._threads
@@ -133,8 +136,8 @@ class Stumps:
         bits = self._config.gradient_bits
         if objective.name == "regression":  # margins alone do not bound the labels
             g_bound, bits = max(g_bound, self._label_size), MAX_BITS
-        scale = choose_scale(g_bound, h_bound, 1.0, bits)
-        self._gradients = to_fixed(g, h, scale)
+        scale = choose_scale(g_bound, h_bound, self._weight_bound, bits)
+        self._gradients = to_fixed(g, h, scale, self._weight)
         return scale
 
 

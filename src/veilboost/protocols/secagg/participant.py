@@ -15,7 +15,7 @@ from veilboost import _native
 from veilboost.boost.bins import Sets
 from veilboost.boost.booster import sample_columns
 from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.metrics import check_metric_fits
+from veilboost.boost.metrics import check_metric_fits, summed_metric_for
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.fingerprint import content_digest
@@ -40,7 +40,7 @@ from veilboost.protocols.horizontal.schema import Schema, describe, encoded_tabl
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.accounting import releases, repetition
 from veilboost.protocols.secagg.noise import SumNoise
-from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values, score_histogram
+from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, most_values, score_histogram
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,
@@ -341,7 +341,7 @@ class SecaggParticipant(ParticipantRole):
         if message.number != self._round or self._ended or self._noise is not None:
             raise UnexpectedMessage("the metric of another round was requested")
         self._end_round(message)
-        rows, terms = self._held_out, metric_of(self._objective, self._config).terms
+        rows, terms = self._held_out, summed_metric_for(self._objective, self._config).terms
         if terms is None:
             scores = score_histogram(self._margin[0, rows], self._label[rows], self._weight[rows], self._weight_bound)
             return messages.MaskedScores(self._masks.hide(scores, digest))

@@ -14,7 +14,7 @@ from veilboost.boost.bins import Counts, CountsDecrease, Keys, cuts_by_counting
 from veilboost.boost.booster import RoundResult, best_round, past_its_best, sample_columns
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
-from veilboost.boost.metrics import Metric, check_metric_fits
+from veilboost.boost.metrics import Metric, check_metric_fits, summed_metric_for
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import (
@@ -38,7 +38,6 @@ from veilboost.protocols.secagg.shared import (
     SUM_BYTES,
     as_float,
     from_residue,
-    metric_of,
     most_values,
     ranking_metric,
 )
@@ -76,7 +75,7 @@ class SecaggServer(ServerRole):
         if noise is not None:
             grown = replace(config, min_child_weight=max(config.min_child_weight, noise.safe_weight(config.max_bin)))
         finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads)
-        metric = metric_of(objective, config)
+        metric = summed_metric_for(objective, config)
         trees: list[Tree] = []
         history: list[RoundResult] = []
         keeper = self._context.keeper

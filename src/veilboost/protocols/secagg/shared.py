@@ -12,17 +12,8 @@ import math
 
 import numpy as np
 
-from veilboost.boost.metrics import Metric, metric_for, metric_named
-from veilboost.boost.objective import Objective
-from veilboost.config import TrainingConfig
+from veilboost.boost.metrics import Metric
 from veilboost.types import Float64Array, Int64Array, UInt64Array
-
-
-def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
-    """Return the metric of validation rows: eval_metric, or the default of the loss if that is a mean, else logloss."""
-    found = metric_for(objective, config)
-    return found if config.eval_metric != "auto" or found.terms is not None else metric_named("logloss")
-
 
 # Metrics that rank rows are computed from the weights of both classes in equal intervals of the score (log-odds). Rows
 # in the same interval count as tied; so do all rows beyond the ends.
