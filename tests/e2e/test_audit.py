@@ -79,7 +79,9 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
     try:
         for protocol in ("mal", "secagg"):
             job = town.job(protocol, protocol)
-            job.write_text(job.read_text().replace('record = "types"', 'record = "payload"'))
+            text = job.read_text().replace('record = "types"', 'record = "payload"')
+            assert "\nvalidation = 0.0\n" in text
+            job.write_text(text.replace("\nvalidation = 0.0\n", "\nvalidation = 0.2\n"))  # these rows are not attacked
             with town.driver(job) as driver:
                 driver.train()
             helpers = HELPERS if protocol == "mal" else {}
@@ -90,6 +92,8 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
             found = json.loads(done.stdout)
             assert found["protocol"] == protocol
             assert {item["victim"] for item in found["findings"]} == set(OWNERS)
+            decisive = {name_of(evidence) for evidence in protocol_named(protocol).evidence}
+            assert {item["attack"] for item in found["findings"]} >= decisive
             assert {item["adversary"] for item in found["findings"]} == {HUB, *(["judge"] if helpers else ())}
             told = {item["attack"] for item in found["findings"] if item["adversary"] == "judge"}
             assert told == ({mal_extremes.name} if helpers else set())

@@ -13,7 +13,7 @@ from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, drawn_rows
 from veilboost.engine.tables import with_frequent_categories
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.job import Job, load_job
@@ -123,7 +123,7 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
 
 
 def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
-    """For each of these parties, the rows that took part in the job."""
+    """For each of these parties, the rows that took part in the job; in horizontal jobs without the held-out ones."""
     tables: dict[PartyName, PartyTable] = {}
     for file in parties:
         settings = load_party(file)
@@ -135,6 +135,8 @@ def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
             if positions is None:
                 raise UnknownRun(f"the run {job.name!r} of {settings.name} has no aligned rows")
             table = table.take(positions)
+        elif job.validation:
+            table = table.take(~drawn_rows(table.ids, job.validation, job.training.random_state))
         tables[settings.name] = with_frequent_categories(table, settings.data.max_categories)
     return tables
 

@@ -120,7 +120,7 @@ def test_weights_and_validation_rows() -> None:
         clone(model).set_params(early_stopping_rounds=2).fit(X, y)
     mal = HorizontalClassifier(protocol="mal", participants=2, n_estimators=20, early_stopping_rounds=2)
     with pytest.raises(UnsupportedCombination, match="same label"):
-        mal.fit(X, y, weight)
+        mal.fit(X[:400], y[:400], sample_weight=weight[:400], eval_set=(X[400:], y[400:]))
     mal.fit(X[:400], y[:400], sample_weight=1.0 + np.arange(400) % 2, eval_set=(X[400:], y[400:]))
     assert mal.best_iteration_ == int(np.argmin(mal.evals_result_["validation_0"]["logloss"]))
     with pytest.raises(RowsDiffer):
