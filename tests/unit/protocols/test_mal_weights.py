@@ -1,5 +1,6 @@
 """mal with sample weights, validation rows and early stopping: the model of pooled rows, and what a peer cannot do."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -277,26 +278,52 @@ def test_a_participant_measures_one_model_once():
         fresh.handle(seen[0])
 
 
-@pytest.mark.parametrize("trees", [0, 13])
-def test_a_model_with_other_trees_is_not_measured(trees):
-    """More rounds would be more releases than are booked."""
-    longer = {}
-    bigger = federation_of(held_out=validating(), n_estimators=13)
-    handle = bigger.participants["p0"].handle
-    bigger.participants["p0"].handle = lambda message: (longer.update({type(message): message}), handle(message))[1]
-    bigger.train()
-    message = longer[MetricsRequest]
-    if trees == 0:
-        empty = {
-            name: getattr(message, name)[:0]
-            for name in ("sizes", "left", "weight", "gain", "cover", "feature", "threshold", "default_left", "set_of")
-        }
-        message = replace(message, **empty)
+def test_a_restarted_participant_books_the_metric_of_another_model():
+    """A server that resumes a job could ask for the metrics of another model each time."""
+    federation = federation_of(held_out=validating())
+    side, seen = federation.participants["p0"], []
+    handle = side.handle
+    side.handle = lambda message: (seen.append(message), handle(message))[1]
+    federation.train()
+    requests = {type(message).__name__: message for message in seen}
+    rows, measured = requests["RowsRequest"], requests["MetricsRequest"]
+    for change, expected in ((lambda m: m, 1), (lambda m: replace(m, weight=m.weight * 2), 2)):
+        again = type(side)(side._context)
+        again._answered = rows, side._answered[1]
+        again.handle(change(measured))
+        found = [event for event in federation.accounts["p0"].events if event.release == "metric of validation rows"]
+        assert len(found) == expected
+    assert federation.accounts["p0"]._begun["metric of validation rows"] == 3
+
+
+def other_trees(message, count):
+    """The model with the first or no tree, or with all trees twice."""
+    parts = ("sizes", "left", "weight", "gain", "cover", "feature", "threshold", "default_left", "set_of")
+    return replace(message, **{name: np.tile(getattr(message, name), count) for name in parts})
+
+
+def about(message, **changes):
+    return replace(message, about=json.dumps(json.loads(message.about) | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda m: other_trees(m, 0), "other trees"),
+        (lambda m: other_trees(m, 2), "other trees"),  # more rounds would be more releases than are booked
+        (lambda m: about(m, trees_per_round=2), "inconsistent"),
+        (lambda m: about(m, objective="regression"), "another loss"),
+        (lambda m: about(m, columns=json.loads(m.about)["columns"][::-1]), "other columns"),
+        (lambda m: about(m, columns=[]), "inconsistent"),
+        (lambda m: replace(m, left=m.left * 0), "inconsistent"),
+    ],
+)
+def test_a_model_that_is_not_of_the_job_is_not_measured(change, reason):
     federation = federation_of(held_out=validating())
     side = federation.participants["p0"]
-    inner = side.handle
-    side.handle = lambda asked: inner(message if isinstance(asked, MetricsRequest) else asked)
-    with pytest.raises(MalformedMessage, match="other trees"):
+    handle = side.handle
+    side.handle = lambda message: handle(change(message) if isinstance(message, MetricsRequest) else message)
+    with pytest.raises(MalformedMessage, match=reason):
         federation.train()
 
 

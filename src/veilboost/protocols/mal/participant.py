@@ -172,11 +172,9 @@ class MalParticipant(ParticipantRole):
             objective = objective_of(schema.objective, config, max(2, schema.kinds))
             of_row = cast(Any, summed_metric_for(objective, config).terms)
             weights = np.ones(len(label)) if self._held_out.weight is None else self._held_out.weight
-            self._context.account.spend(
-                parameters.metric_event(
-                    config.n_estimators, content_digest(self._context.randomness, label, weights).hex(), len(label)
-                )
-            )
+            account, content = self._context.account, content_digest(self._context.randomness, label, weights, digest)
+            account.begin("metric of validation rows", skeleton.trees_per_round)  # limits how often, also over restarts
+            account.spend(parameters.metric_event(config.n_estimators, content.hex(), len(label)))
             weight = float(weights.sum())
             margins = join({share.party: share}).staged_margins({share.party: columns})
             terms = np.array([float(of_row(label, objective.predict(margin)) @ weights) for margin in margins])
