@@ -1,6 +1,7 @@
 """Every field of `TrainingConfig` in `secagg`: the model of pooled rows, bit for bit, or a refusal that says why."""
 
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from support import make_columns, make_labels
 from veilboost.config import CATEGORY_MODES, METRICS, OBJECTIVES, TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, UnsupportedCombination
+from veilboost.model.export import to_xgboost_json
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.types import Column
@@ -145,3 +147,21 @@ def test_what_is_not_supported_is_refused_with_the_reason(case):
     with pytest.raises((UnsupportedCombination, InvalidParameter), match=case.refused) as refusal:
         trained(case, whole(case.config.objective), None)
     assert "; " in str(refusal.value)  # what to change
+
+
+def test_another_engine_is_refused():
+    table = whole("binary")
+    with pytest.raises(UnsupportedCombination, match="engine"):
+        simulate_training(
+            {"p0": table, "p1": table}, SERVER, "secagg", TrainingConfig(), engine=SimpleNamespace(name="disk")
+        )
+
+
+def test_the_model_is_exported_and_predicts_as_that_of_pooled_rows():
+    case, table = Case("max_depth", 4, (("objective", "multiclass"),)), whole("multiclass")
+    run = trained(case, table, None)
+    plain = join(simulate_training({"a": table}, "a", "plain", case.config).shares)
+    exported, expected = (to_xgboost_json(model)["learner"]["gradient_booster"] for model in (run.model, plain))
+    assert exported == expected
+    for share in run.shares.values():
+        assert np.array_equal(join({"model": share}).margins(table.columns), plain.margins(table.columns))
