@@ -109,4 +109,8 @@ def test_epsilon_is_measured_from_below(town: Town) -> None:
         size = ("--repeats", "20", "--trees", "1", "--depth", "1")
         found = town.answer("audit", "--lower-bound", "--of", what, "--eps", "2", *size)
         assert (found["of"], found["claimed"], found["holds"]) == ("features", 2.0, True)
+    found = town.answer("audit", "--lower-bound", "--of", "records", "--eps", "2")
+    assert (found["of"], found["repeats"], found["holds"]) == ("records", 20_000, True)
+    assert found["epsilon"] > 0  # 1.1 with a deviation below 0.2
     assert "VB-" in town.refused("audit", "--lower-bound", "--of", "everything")
+    assert "--trees" in town.refused("audit", "--lower-bound", "--of", "records", "--trees", "1")

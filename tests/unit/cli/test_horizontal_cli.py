@@ -104,7 +104,7 @@ def test_secagg_keeps_rows_to_validate_on(table):
         (["--protocol", "mal", "--setting", "diagonal"], InvalidParameter),
         (["--protocol", "mal", "--participants", "0"], InvalidParameter),
         (["--protocol", "mal", "--participants", "1000"], VeilBoostError),
-        (["--protocol", "mal", "--validation-size", "0.2"], UnsupportedCombination),
+        (["--protocol", "mal", "--validation-size", "0.2", "--eval-metric", "auc"], UnsupportedCombination),
         (["--protocol", "mal", "--trees", "2", "--network", "fast"], InvalidParameter),
     ],
 )
