@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lossy import Lossy, config_of, counted, dealt, pooled
 
+from lossy import Lossy, config_of, counted, dealt, pooled
 from support import make_columns, make_labels
 from veilboost.crypto.pairwise import PairwiseMasks
 from veilboost.data.table import PartyTable
