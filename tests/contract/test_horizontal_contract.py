@@ -17,7 +17,10 @@ class TestMal(HorizontalContract):
 
 
 class TestSecagg(HorizontalContract):
-    """A run of two bounded losses needs no scales, and no metric."""
+    """A run of two bounded losses needs no scales, and no metric; without dropouts it has no rosters."""
 
     spec = SECAGG
-    unsent = frozenset({"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric", "MaskedScores"})
+    unsent = frozenset(
+        {"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric", "MaskedScores"}
+        | {"RosterRequest", "RosterAccepted", "RosterConfirmed", "MissedLevel"}
+    )

@@ -20,6 +20,13 @@ PARTS = {
 }
 
 
+def test_a_job_goes_on_without_participants_that_are_killed() -> None:
+    command = [sys.executable, str(PROGRAM.with_name("dropouts.py")), "--moments", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler")
 @pytest.mark.parametrize("part", PARTS)
 def test_a_struck_job_ends_with_the_model_of_an_undisturbed_one(part: str, tmp_path: Path) -> None:

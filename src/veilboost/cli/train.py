@@ -124,6 +124,8 @@ def _print(done: Trained) -> None:
         f"[bold]{escape(done.job)}[/] is trained: {done.rounds} rounds {on} "
         f"in {seconds_text(done.seconds)}{' (since it was resumed)' if done.resumed else ''}"
     )
+    for change in done.membership:
+        console.print(escape(change), soft_wrap=True)
     for name, why in done.dropped.items():
         console.print(f"{escape(name)} dropped out: {escape(why)}", soft_wrap=True)
     if done.reports:

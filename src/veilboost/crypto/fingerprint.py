@@ -15,6 +15,7 @@ from veilboost.crypto.csprng import JobRandomness, Piece
 from veilboost.errors import InvalidParameter
 from veilboost.types import AnyArray, UInt8Array
 
+DIGEST_BYTES = 16  # of `content_digest`
 _AT_ONCE = 1 << 20  # bytes; the library accepts at most 2^31 - 1 per call, and 2^61 in total
 
 
@@ -52,7 +53,7 @@ def content_digest(randomness: JobRandomness, *parts: Piece | AnyArray) -> bytes
             continue
         array = np.ascontiguousarray(part)
         named += [f"{array.dtype.str} {array.shape}", fingerprint(key, array.reshape(-1).view(np.uint8))]
-    return randomness.for_request("digest of content", *named).bytes(16)
+    return randomness.for_request("digest of content", *named).bytes(DIGEST_BYTES)
 
 
 HASHES = ("blake2b", "hmac-sha512")

@@ -28,22 +28,44 @@ class PairwiseMasks:
         self.public = self._private.public_key().public_bytes_raw()
         self._before: list[bytes] = []  # keys shared with the members before this one, who add
         self._after: list[bytes] = []
+        self._secrets: dict[bytes, bytes] = {}  # shared with other members, by their public keys
+        self._confirming: list[bytes] = []  # keys that prove to each member what this one agreed to
 
     def agree(self, publics: Sequence[bytes]) -> None:
-        """Set the public keys of all members, in the same order for all; this member's key occurs exactly once."""
+        """Set the public keys of all members, in the same order for all; this member's key occurs exactly once.
+
+        A member may agree to one group after another: each has other streams.
+        """
         if publics.count(self.public) != 1 or len(set(publics)) != len(publics):
             raise MalformedMessage("the list of public keys is not that of this group")
         own = list(publics).index(self.public)
         group = hashlib.sha256(b"".join(publics)).digest()  # a different group has different streams
         try:
-            secrets = [
-                b"" if at == own else self._private.exchange(X25519PublicKey.from_public_bytes(public))
-                for at, public in enumerate(publics)
-            ]
+            secrets = [b"" if at == own else self._shared(public) for at, public in enumerate(publics)]
         except ValueError:
             raise MalformedMessage("a public key is not on this curve") from None
         keys = [hmac.digest(secret, b"veilboost pairwise" + group, "sha256") for secret in secrets]
         self._before, self._after = keys[:own], keys[own + 1 :]
+        self._confirming = [hmac.digest(secret, b"veilboost confirmation" + group, "sha256") for secret in secrets]
+
+    def _shared(self, public: bytes) -> bytes:
+        if public not in self._secrets:
+            self._secrets[public] = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        return self._secrets[public]
+
+    def confirmations(self, content: bytes) -> list[bytes]:
+        """For each member in turn, a proof that this member agrees to `content`; only that member can check it."""
+        own = len(self._before)
+        return [_confirmation(key, own, content) for key in self._confirming]
+
+    def confirmed(self, content: bytes, proofs: Sequence[bytes]) -> bool:
+        """Whether these proofs, one of each member in turn, show that all others agree to `content`."""
+        if len(proofs) != len(self._confirming):
+            return False
+        expected = [_confirmation(key, at, content) for at, key in enumerate(self._confirming)]
+        own = len(self._before)
+        pairs = [pair for at, pair in enumerate(zip(expected, proofs, strict=True)) if at != own]
+        return all(hmac.compare_digest(*pair) for pair in pairs)
 
     def hide(self, values: UInt64Array, label: bytes) -> UInt64Array:
         """Values plus this member's masks, modulo 2^64."""
@@ -61,6 +83,10 @@ class PairwiseMasks:
             for key in keys:
                 value += sign * int.from_bytes(_bytes(key, label, size), "little")
         return (value % (1 << 8 * size)).to_bytes(size, "little")
+
+
+def _confirmation(key: bytes, sender: int, content: bytes) -> bytes:
+    return hmac.digest(key, sender.to_bytes(4, "big") + content, "sha256")
 
 
 def _stream(key: bytes, label: bytes, count: int) -> UInt64Array:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -221,11 +221,33 @@ def _encode(info: ColumnInfo, column: Column) -> Float32Array:
 
 
 @dataclass(frozen=True)
+class MembershipChange:
+    """A participant that was lost, or returned, while the others trained on.
+
+    `round` and `level` count from 0. The round's trees were cut at this level; without a level they were complete.
+    """
+
+    party: PartyName
+    event: Literal["lost", "returned"]
+    round: int
+    level: int | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.event == "returned":
+            return f"{self.party} returned in round {self.round + 1}"
+        if self.level is None:
+            return f"{self.party} was lost after round {self.round + 1}"
+        return f"{self.party} was lost in round {self.round + 1} at level {self.level + 1}"
+
+
+@dataclass(frozen=True)
 class TrainingOutcome:
     """The driver's result of a training job.
 
     `reports` are the participants' reports of how they protected their rows. `dropped` are the participants that were
-    lost during training, with the reason. `metric` is the validation metric, if there were validation rows.
+    lost during training and did not return, with the reason; `membership` are all that were lost or returned, in order.
+    `metric` is the validation metric, if there were validation rows.
     """
 
     share: ModelShare
@@ -233,3 +255,4 @@ class TrainingOutcome:
     reports: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Mapping[str, Any]])
     dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
     metric: str | None = None
+    membership: Sequence[MembershipChange] = ()

@@ -79,7 +79,9 @@ class Trained:
     layout : str or None
         How the protocol encrypted, and the measured line for which it chose that; None if there was no choice.
     dropped : dict of str to str
-        Participants that dropped out, with the reason.
+        Participants that dropped out and did not return, with the reason.
+    membership : list of str
+        Which participants were lost, or returned, and in which round, if the others trained on.
     reports : dict of str to dict
         How each remaining participant reports that it protected its rows.
     auditable : bool
@@ -102,6 +104,7 @@ class Trained:
     ids: str | None
     layout: str | None
     dropped: dict[PartyName, str]
+    membership: list[str]
     reports: dict[PartyName, dict[str, Any]]
     auditable: bool
 
@@ -219,6 +222,7 @@ class Federation:
             ids=run.status.get("ids"),
             layout=run.status.get("layout"),
             dropped=dict(outcome.dropped),
+            membership=[str(each) for each in run.membership],
             reports={name: dict(report) for name, report in outcome.reports.items()},
             auditable=self.job.record == "payload",
         )

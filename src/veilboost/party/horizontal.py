@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from veilboost import __version__
+from veilboost import __version__, logs
 from veilboost.boost.booster import Progress, RoundResult, Watcher
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
@@ -24,7 +25,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.model.share import ModelShare, SplitRecords, TrainingOutcome
+from veilboost.model.share import MembershipChange, ModelShare, SplitRecords, TrainingOutcome
 from veilboost.party.approvals import save_approval
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.checkpoints import StoredCheckpoint, agreed
@@ -58,6 +59,7 @@ from veilboost.protocols.horizontal.roles import (
     ParticipantContext,
     ParticipantRole,
     ParticipantState,
+    Returned,
     ServerContext,
     ServerRole,
 )
@@ -66,6 +68,10 @@ from veilboost.types import PartyName
 from veilboost.wire.channel import Channel, Peers, Pending, Reply
 from veilboost.wire.message import Catalogue, Done, Message, decode, encode
 from veilboost.wire.rpc import Caller
+
+_LOG = logs.EventLogger(__name__)
+# How long a round waits for a lost participant that may be back; and the pauses between two looks, which double.
+LOOK_SECONDS, FIRST_PAUSE, LONGEST_PAUSE = 2.0, 1.0, 60.0
 
 
 class HorizontalCoordinator(Coordinator):
@@ -108,6 +114,7 @@ class HorizontalCoordinator(Coordinator):
         watcher: Watcher | None = None,
         keeper: Keeper | None = None,
         dropped: Mapping[PartyName, str] | None = None,
+        changed: Callable[[MembershipChange], None] | None = None,
     ) -> ServerRole:
         names = [name for name in self.job.owners if name in introductions]
         return self.spec.roles[self.spec.driver](
@@ -120,6 +127,7 @@ class HorizontalCoordinator(Coordinator):
                 watcher,
                 keeper,
                 dropped or {},
+                changed,
             )
         )
 
@@ -154,8 +162,16 @@ class HorizontalCoordinator(Coordinator):
         self.watch.total(self._config.n_estimators)
         self.watch.stage("training")
         participants = Peers({name: callers[name] for name in owners if name not in dropped})
-        keeper = _Keeper(run, participants, found)
-        return self._role(participants, answers, lambda result: self._after_round(run, result), keeper, dropped).train()
+        keeper = _Keeper(run, participants, found, callers, self.job)
+
+        def changed(change: MembershipChange) -> None:
+            run.note(membership=[vars(each) for each in (*run.membership, change)])
+            _LOG.warning(f"participant_{change.event}", str(change))
+
+        def after_round(result: RoundResult) -> None:
+            self._after_round(run, result)
+
+        return self._role(participants, answers, after_round, keeper, dropped, changed).train()
 
     def _check_present(self, dropped: Mapping[PartyName, str]) -> None:
         """Refuse to start without more participants than the protocol can do without."""
@@ -196,9 +212,18 @@ def _accepted(name: PartyName, answer: Message) -> Accepted:
 class _Keeper:
     """Checkpoints at the server and at all participants after every round."""
 
-    def __init__(self, run: RunFolder, participants: Peers, found: StoredCheckpoint | None) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        participants: Peers,
+        found: StoredCheckpoint | None,
+        callers: Mapping[PartyName, Caller],
+        job: Job,
+    ) -> None:
         self._run, self._participants, self._found = run, participants, found
-        self._stored: Mapping[PartyName, Pending] = {}
+        self._callers, self._job = callers, job
+        self._stored: dict[PartyName, Pending] = {}
+        self._looks: dict[PartyName, tuple[float, float]] = {}  # at lost participants: when the next is due, the pause
 
     def resumed(self) -> tuple[ModelShare, Sequence[RoundResult]] | None:
         return None if self._found is None else (self._found.share(), self._found.history)
@@ -210,16 +235,38 @@ class _Keeper:
 
     def store(self, trees: int) -> None:
         requests = dict.fromkeys(self._participants.names, Checkpoint(trees))
-        self._stored = self._participants.hold(requests, CheckpointStored)
+        self._stored = dict(self._participants.hold(requests, CheckpointStored))
 
     def keep(self, share: ModelShare, history: Sequence[RoundResult]) -> None:
-        stored = self._participants.collect(self._stored, CheckpointStored)
+        present = {name: wait for name, wait in self._stored.items() if name not in self._participants.away}
+        stored = self._participants.collect(present, CheckpointStored)
         digests = {name: answer.digest for name, answer in stored.items()}
         trees = list(skeleton_of(share).trees)
         progress = Progress(trees, np.empty((skeleton_of(share).trees_per_round, 0)), list(history))
         with keeping("a checkpoint cannot be written"):
             # Nobody asks a server for its digest, so the key of that is thrown away.
             self._run.checkpoints.save(share, len(trees), JobRandomness(), digests, progress)
+
+    def readmit(self, party: PartyName) -> Returned | None:
+        self._stored.pop(party, None)
+        due, pause = self._looks.get(party, (0.0, FIRST_PAUSE))
+        if time.monotonic() < due:
+            return None
+        caller = self._callers[party]
+        peer = Peers({party: caller})
+        try:
+            with caller.within(LOOK_SECONDS):  # the others wait
+                proposal = Propose(self._job.text(), dry_run=False, resume=True)
+                accepted = _accepted(party, peer.ask({party: proposal}, Message)[party])
+            introduction = peer.ask({party: Rejoin()}, Message)[party]
+        except LOST:
+            self._looks[party] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
+            return None
+        self._looks.pop(party, None)
+        kept = sorted(zip(accepted.trees.tolist(), accepted.digests, strict=True))
+        if not kept:
+            return Returned(introduction, 0, None)
+        return Returned(introduction, kept[-1][0], Restore(*kept[-1]))
 
 
 class HorizontalSession(TrainingSession):
@@ -383,6 +430,7 @@ class HorizontalSession(TrainingSession):
                 held_out=drawn_rows(table.ids, share, random_state) if share else None,
                 signer=CertificateSigner(identity, policy, revoked, self._session),
                 attempt=Csprng().bytes(16),
+                session=self._session,
             )
         )
         return role, role.introduce()

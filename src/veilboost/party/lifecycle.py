@@ -54,6 +54,7 @@ class JobDetails:
     layout: str | None = None
     report: Mapping[str, Any] | None = None
     reports: Mapping[PartyName, Mapping[str, Any]] | None = None
+    membership: Sequence[str] | None = None
     error: str | None = None
     since: str | None = None
     updated: str | None = None
@@ -80,6 +81,7 @@ def about(run: RunFolder, settings: PartySettings) -> JobDetails:
         layout=status.get("layout"),
         report=status.get("report"),
         reports=status.get("reports") or None,
+        membership=[str(each) for each in run.membership] or None,
         error=status.get("error"),
         since=date_text(status.get("since")),
         updated=date_text(updated),

@@ -28,7 +28,7 @@ from veilboost.errors import (
     UnreadableFile,
     VeilBoostError,
 )
-from veilboost.model.share import ModelShare
+from veilboost.model.share import MembershipChange, ModelShare
 from veilboost.model.store import load_share, save_share
 from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.identity import PeerIdentity
@@ -142,6 +142,11 @@ class RunFolder:
     def drives(self) -> bool:
         """Whether this party drives the job: the others note who does."""
         return "active" not in self.status
+
+    @property
+    def membership(self) -> list[MembershipChange]:
+        """The participants that were lost or returned while the others trained on, in order."""
+        return [MembershipChange(**each) for each in self.status.get("membership", ())]
 
     def note(self, **changes: Any) -> None:
         """Update the status; other entries stay."""

@@ -53,6 +53,8 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     about: dict[str, Any] = {"state": status.get("state", "unknown"), "rows in common": status.get("rows")}
     if spec.setting == "horizontal":
         about["participants"] = len(job.owners)
+        if driver.membership:
+            about["participants lost or returned"] = "; ".join(map(str, driver.membership))
     else:
         about |= {"alignment": job.alignment, "share of rows for validation": job.validation}
     for name, run in runs.items():

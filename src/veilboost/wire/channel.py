@@ -52,10 +52,12 @@ class Peers:
         self.network = network
         self._held: dict[PartyName, list[Held]] = {}
         self.rounds = 0
+        self.away: set[PartyName] = set()  # peers that were lost, and may come back
 
     @property
     def names(self) -> tuple[PartyName, ...]:
-        return tuple(self._channels)
+        """All peers that are not away."""
+        return tuple(name for name in self._channels if name not in self.away)
 
     def send(self, messages: Mapping[PartyName, Message]) -> Mapping[PartyName, Pending]:
         """Start one request at each named peer. Work done before `collect` overlaps with theirs."""

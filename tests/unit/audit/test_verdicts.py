@@ -8,6 +8,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+from lossy import Lossy, config_of
 from support import split_among
 from veilboost.audit.attacks import all_attacks, attack
 from veilboost.audit.lower_bound import label_lower_bound
@@ -78,13 +79,29 @@ def finished_horizontally(protocol: str, buckets: int) -> tuple[dict[str, View],
     return views_of_simulation(run, tables)
 
 
+@cache
+def without_one() -> tuple[dict[str, View], Truth]:
+    """A run of `secagg` in which one of five participants is lost."""
+    rng = np.random.default_rng(9)
+    tables: dict[str, PartyTable] = {}
+    for k in range(5):
+        values = rng.normal(size=(10, 100)).astype(np.float32)
+        label = (values[0] + rng.logistic(scale=0.5, size=100) > 0.4).astype(np.float64)
+        columns = tuple(Column(f"n{j}", column) for j, column in enumerate(values))
+        tables[f"h{k}"] = PartyTable(np.arange(100 * k, 100 * k + 100), columns, label)
+    config = config_of(1, n_estimators=4, max_bin=TrainingConfig().max_bin)
+    run = Lossy(tables, config, {"h1": (2, 1)}, record="payload").train()
+    return views_of_simulation(run, tables)
+
+
 def views_for(protocol: str, evidence: Evidence) -> tuple[View, Truth, str]:
     """The decisive attacker's view, what is scored against, and who is attacked."""
     if SPECS[protocol].setting == "horizontal":
         assert evidence.attack is not None
         # What `mal` says of features speaks of few buckets.
         buckets = 16 if (protocol, evidence.subject) == ("mal", "features") else TrainingConfig().max_bin
-        views, truth = finished_horizontally(protocol, buckets)
+        lost = evidence.subject == "sums of a lost participant"
+        views, truth = without_one() if lost else finished_horizontally(protocol, buckets)
         return views[all_attacks()[evidence.attack].adversary], truth, "h1"
     views, truth = finished(protocol, (protocol, evidence.victim) == ROOTS)
     return (views["p1"], truth, "p0") if evidence.victim == "active" else (views["p0"], truth, "p1")

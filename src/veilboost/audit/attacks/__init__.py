@@ -17,6 +17,7 @@ import numpy as np
 from veilboost.audit.attack import Attack, Finding, over_runs
 from veilboost.audit.attacks.alignment import csp_active_ids, csp_passive_ids
 from veilboost.audit.attacks.bins import histogram_bins
+from veilboost.audit.attacks.dropouts import secagg_differences
 from veilboost.audit.attacks.gradients import gradient_signs, noisy_gradients
 from veilboost.audit.attacks.horizontal import (
     mal_buckets,
@@ -79,6 +80,7 @@ BUILT_IN = (
     mal_extremes,
     secagg_shares,
     secagg_values,
+    secagg_differences,
     membership,
     membership_horizontal,
     path_restriction,

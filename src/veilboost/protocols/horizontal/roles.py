@@ -10,9 +10,9 @@ the same code runs in a test, a simulation and a daemon.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.config import TrainingConfig
@@ -26,7 +26,7 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
-from veilboost.model.share import ModelShare, TrainingOutcome
+from veilboost.model.share import MembershipChange, ModelShare, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
@@ -34,6 +34,14 @@ from veilboost.wire.message import Message
 
 Introduction = TypeVar("Introduction", bound=Message)
 LOST = (PeerUnreachable, StaleSession, PeerBroken)  # errors that mean that a peer was lost
+
+
+class Returned(NamedTuple):
+    """A participant that joined again: its introduction, the trees of its last checkpoint, and how to restore that."""
+
+    introduction: Message
+    trees: int
+    restore: Message | None
 
 
 class Keeper(Protocol):
@@ -55,12 +63,17 @@ class Keeper(Protocol):
         """Store the server's checkpoint, once every participant has answered `store`."""
         ...
 
+    def readmit(self, party: PartyName) -> Returned | None:
+        """Let a lost participant join again; None if it cannot be reached now. Raises if it refuses."""
+        ...
+
 
 @dataclass(frozen=True)
 class ServerContext:
     """The inputs of a server: its channels to the participants, and the introduction of each.
 
-    `dropped` are participants that could not be reached when the job started, with the reason.
+    `dropped` are participants that could not be reached when the job started, with the reason. `changed` is called when
+    a participant is lost, or returns, and the others train on.
     """
 
     party: PartyName
@@ -71,6 +84,7 @@ class ServerContext:
     watcher: Watcher | None = None
     keeper: Keeper | None = None
     dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
+    changed: Callable[[MembershipChange], None] | None = None
 
 
 class Signer(Protocol):
@@ -99,7 +113,8 @@ class Trusting:
 class ParticipantContext:
     """The inputs of a participant: its rows, its channels to the helpers, and the job that its owner agreed to.
 
-    `attempt` is random: a job that resumes has another one, and with it other keys of masks.
+    `attempt` is random: a job that resumes has another one, and with it other keys of masks. `session` is that of the
+    server, in which a participant may join again.
     """
 
     party: PartyName
@@ -112,6 +127,7 @@ class ParticipantContext:
     signer: Signer = field(default_factory=Trusting)
     held_out: BoolArray | None = None  # rows for validation only
     attempt: bytes = b""
+    session: bytes = b""
 
 
 @dataclass(frozen=True)

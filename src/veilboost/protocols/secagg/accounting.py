@@ -14,6 +14,7 @@ from veilboost.types import Role
 _SUMS = "sums of gradients per node and bin"
 _ONCE = ("counts of values", "the sum of labels")
 _METRIC = "the metric of validation rows"
+_OWN = "its own sums, as the difference of rounds with it and without it"
 _SCORES = "the distribution of scores of validation rows, by class"
 
 
@@ -28,20 +29,33 @@ def releases(
         return Distances.of(config).events(config, content)
     ranks = config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None
     every_round = (_SUMS, *((_SCORES if ranks else _METRIC,) if validates else ()))
-    return [
-        ExactRelease(
-            what=f"{what}, summed over all participants",
+
+    def event(release: str, what: str, count: int, bins: int | None = None) -> Event:
+        return ExactRelease(
+            what=what,
             adjacency=Adjacency.RECORD,
             adversary="the server",
             protocol="secagg",
-            release=what,
+            release=release,
             content=content,
-            count=config.n_estimators if what in every_round else 1,
+            count=count,
             rows=rows,
-            bins=columns * config.max_bin if columns and what == _SUMS else None,
+            bins=bins,
+        )
+
+    bins = columns * config.max_bin if columns else None
+    found = [
+        event(
+            what,
+            f"{what}, summed over all participants",
+            config.n_estimators if what in every_round else 1,
+            bins if what == _SUMS else None,
         )
         for what in (*every_round, *_ONCE)
     ]
+    if options_of(config).dropouts:
+        found.append(event(_OWN, f"{_OWN}, if it is lost or returns", 1, bins))
+    return found
 
 
 def repetition(events: Sequence[Event], number: int, again: int) -> Sequence[Event]:

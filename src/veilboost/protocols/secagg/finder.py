@@ -27,6 +27,10 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
 
 
+class RoundCut(Exception):
+    """A participant was lost, and the job may go on without it: the round ends with what is known."""
+
+
 @dataclass(eq=False)
 class SummedNodes(RowGroups):
     """Nodes without rows. The number of rows is unknown; the sum of hessians, at least two, replaces it."""
@@ -72,14 +76,23 @@ class SecaggFinder(SplitFinder):
     """
 
     def __init__(
-        self, ask: Ask, block: ColumnBlock, objective: Objective, config: TrainingConfig, threads: int
+        self,
+        ask: Ask,
+        block: ColumnBlock,
+        objective: Objective,
+        config: TrainingConfig,
+        threads: int,
+        logs: bool = False,
     ) -> None:
-        self._ask, self._threads = ask, threads
+        """`logs`: keep the results of all levels in `results`."""
+        self._ask, self._threads, self._logs = ask, threads, logs
         self._all, self._block, self._trees = block, block, objective.trees_per_round
         # As in `plain`: for Poisson the loss sets max_delta_step.
         self._config = replace(config, max_delta_step=objective.max_delta_step)
         self._unsent, self._depth = PendingResult(), 0
         self.rules: dict[tuple[int, int], Rule] = {}
+        self.cut = False  # whether the round was cut: no sums of its last level are known
+        self.results: list[tuple[int, PendingResult]] = []  # of all levels, with their rounds, for those that return
 
     @property
     def derives_siblings(self) -> bool:
@@ -93,10 +106,12 @@ class SecaggFinder(SplitFinder):
     def take_unsent(self) -> PendingResult:
         """Return the result that was not sent yet, and mark it as sent."""
         unsent, self._unsent = self._unsent, PendingResult()
+        if self._logs and len(unsent.leaves) + len(unsent.position):
+            self.results.append((self._start.number, unsent))
         return unsent
 
     def begin_round(self, start: Round) -> None:
-        self._start, (columns,) = start, start.columns
+        self._start, (columns,), self.cut = start, start.columns, False
         self._block = self._all if columns is None else self._all.subset(columns)
         self._sums = LevelSums()
         self._built = self._ask_sums(0, np.arange(self._trees))
@@ -118,15 +133,21 @@ class SecaggFinder(SplitFinder):
             columns=_NO_INTS if columns is None else columns,
             build=build.astype(np.int32),
         )
-        sums = added([each.sums for each in self._ask(request, MaskedSums).values()])
-        if sums.shape != (len(build), self._block.layout.slots, 2):
+        shape, self._depth = (len(build), self._block.layout.slots, 2), depth
+        try:
+            sums = added([each.sums for each in self._ask(request, MaskedSums).values()])
+        except RoundCut:
+            self.cut = True
+            return np.zeros(shape, dtype=np.int64)
+        if sums.shape != shape:
             raise MalformedMessage("the received sums are for other nodes or bins")
-        self._depth = depth
         return sums
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         if level.depth:
             self._built = self._ask_sums(level.depth, level.build)
+        if self.cut:
+            return []  # so no node splits
         self._known = self._sums.complete(level, self._built)
         layout, scale = self._block.layout, self._start.scale
         return [

@@ -209,6 +209,52 @@ class MaskedScores(Message):
     weights: Annotated[UInt64Array, ArraySpec("uint64", 2)]
 
 
+@dataclass(frozen=True)
+class RosterRequest(LevelResult):
+    """Server to participant, with dropouts: who takes part in the next round, and their public keys.
+
+    `evidence` proves a key that the participant does not know yet, of a participant that returned; else it is empty.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *LevelResult.reveals,
+        Reveals("who takes part in the round", "participant"),
+    )
+    number: int
+    participants: tuple[str, ...]
+    publics: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RosterAccepted(Message):
+    """Participant to server: for each other participant, a proof that it accepts the roster (participants, 32)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals(
+            "its own sums, as the difference of rounds with it and without it, exact unless epsilon is set", "server"
+        ),
+    )
+    proofs: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+
+
+@dataclass(frozen=True)
+class RosterConfirmed(Message):
+    """Server to participant: the proofs of all others for this participant (participants, 32)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    number: int
+    proofs: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+
+
+@dataclass(frozen=True)
+class MissedLevel(LevelResult):
+    """Server to a participant that returns: the result of a level of a round that it missed, in order."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
+    number: int
+
+
 MESSAGES: tuple[type[Message], ...] = (
     SecaggColumns,
     SecaggGroup,
@@ -224,4 +270,8 @@ MESSAGES: tuple[type[Message], ...] = (
     MetricRequest,
     MaskedMetric,
     MaskedScores,
+    RosterRequest,
+    RosterAccepted,
+    RosterConfirmed,
+    MissedLevel,
 )

@@ -10,12 +10,13 @@ tree. The claim is about one record (`Adjacency.RECORD`: one person's row change
   change within a bin moves g by at most 2 and h by at most 1. So the squared Mahalanobis distance of a column is at
   most max(2a + 2b, 4a + b), where a and b are the squares of the largest |g| and h over their sigmas.
 
-With `colluding` = c of n participants, each participant adds noise of variance sigma^2 / (n - c): the noise of those
-whose noise the attacker does not know has variance sigma^2. A sum of m discrete Gaussians is not a discrete Gaussian.
-By Kairouz, Liu and Steinke (The distributed discrete Gaussian mechanism, 2021) its Renyi divergences are at most those
-of a Gaussian of Mahalanobis distance D / sigma + tau sqrt(d), for a D-sensitive vector of d numbers, with tau = 10
-sum_{k < m} exp(-2 pi^2 s^2 k / (k + 1)) and s the sigma of one participant. `LEAST_SIGMA` keeps tau sqrt(d) below
-2^-40, `SLACK` of the budget is left for it, and epsilon follows from the Renyi divergences.
+With `colluding` = c of n participants, of which k may drop out, each participant adds noise of variance
+sigma^2 / (n - k - c): the noise of those whose noise the attacker does not know has at least variance sigma^2. A
+participant answers for one roster of a round, so the number of releases is the same. A sum of m discrete Gaussians is
+not a discrete Gaussian. By Kairouz, Liu and Steinke (The distributed discrete Gaussian mechanism, 2021) its Renyi
+divergences are at most those of a Gaussian of Mahalanobis distance D / sigma + tau sqrt(d), for a D-sensitive vector of
+d numbers, with tau = 10 sum_{k < m} exp(-2 pi^2 s^2 k / (k + 1)) and s the sigma of one participant. `LEAST_SIGMA`
+keeps tau sqrt(d) below 2^-40, `SLACK` of the budget is left for it, and epsilon follows from the Renyi divergences.
 """
 
 from __future__ import annotations
@@ -51,17 +52,44 @@ SAFE_SIGMAS = 2.0  # sigmas of a child's hessian below which no node is split
 
 @dataclass(frozen=True)
 class SecaggOptions(ProtocolOptions):
-    """Noise on the sums, for differential privacy of one record."""
+    """Noise on the sums, for differential privacy of one record, and participants that may be lost."""
 
     epsilon: float = param(0.0, "epsilon of one record over the whole job; 0: no noise, exact sums", low=0, high=1000)
     delta: float = param(DEFAULT_DELTA, "delta of one record, if epsilon is above 0", low=0, high=1, low_open=True)
     colluding: int = param(
         1, "participants whose noise does not count, because they may collude with the server", low=1, high=100_000
     )
+    dropouts: int = param(
+        0,
+        "participants that may be lost while the others train on; 0: the job stops, and can resume",
+        low=0,
+        high=99_997,
+    )
 
 
 def options_of(config: TrainingConfig) -> SecaggOptions:
     return SecaggOptions.from_dict(config.options)
+
+
+def least_roster(config: TrainingConfig, participants: int) -> int:
+    """The fewest participants with which a round may begin.
+
+    Raises `InvalidParameter` if so few could be opened by the server with those that collude with it.
+    """
+    dropouts = options_of(config).dropouts
+    if not dropouts:
+        return participants
+    # One server with c colluders must not find two rosters of a round that have no honest participant in common.
+    colluding = options_of(config).colluding if "colluding" in config.options else 0
+    least, most = participants - dropouts, min(participants - 3, (participants - colluding - 1) // 2)
+    if dropouts > most:
+        raise InvalidParameter(
+            f"dropouts is {dropouts}, and of {participants} participants with {colluding} colluding at most "
+            f"{max(most, 0)} may be lost: at least 3 must be left, and twice as many as are left must be more than "
+            "all participants and the colluding ones together",
+            f"set dropouts to at most {max(most, 0)}",
+        )
+    return least
 
 
 def refuse_with_noise(config: TrainingConfig) -> None:
@@ -148,11 +176,12 @@ class SumNoise:
 
     def part(self, config: TrainingConfig, participants: int) -> SumNoise:
         """The noise that each participant adds."""
-        others = participants - options_of(config).colluding
+        left = least_roster(config, participants)
+        others = left - options_of(config).colluding
         if others < 1:
             raise InvalidParameter(
-                f"colluding is {options_of(config).colluding}, and the job has {participants} participants",
-                "set colluding below the number of participants",
+                f"colluding is {options_of(config).colluding}, and the job has {left} participants at least",
+                "set colluding below the number of participants that are left with all dropouts",
             )
         root = math.sqrt(others)
         return SumNoise(self.counts / root, self.g / root, self.h / root)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.metrics import check_metric_fits, summed_metric_for
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.fingerprint import content_digest
+from veilboost.crypto.fingerprint import DIGEST_BYTES, content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
@@ -39,7 +39,8 @@ from veilboost.protocols.horizontal.sampling import RowSampler
 from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.accounting import releases, repetition
-from veilboost.protocols.secagg.noise import SumNoise
+from veilboost.protocols.secagg.noise import SumNoise, least_roster
+from veilboost.protocols.secagg.rosters import Rosters, signed, with_dropouts
 from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, most_values, score_histogram
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
@@ -47,6 +48,7 @@ from veilboost.types import (
     Column,
     Float32Array,
     Float64Array,
+    Int32Array,
     Int64Array,
     UInt8Array,
     UInt32Array,
@@ -80,6 +82,10 @@ class SecaggParticipant(ParticipantRole):
         self._content = content_digest(context.randomness, *contents)
         private = context.randomness.for_request("secagg", "private key", self._content, context.attempt)
         self._masks = PairwiseMasks(private.bytes(KEY_BYTES))
+        # With dropouts: who takes part in each round, and a digest of all results of levels before it.
+        self._rosters = Rosters(context, self._masks) if with_dropouts(self._config) else None
+        self._trees = b""
+        self._margin: Float64Array = np.empty((0, 0))
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
@@ -96,7 +102,7 @@ class SecaggParticipant(ParticipantRole):
         schema = describe(self._context.table, self._config.objective)
         if self._noise is not None:  # facts that one record could change
             schema = replace(schema, missing=(True,) * len(schema.columns), kinds=2)
-        evidence = self._context.signer.sign(_signed(self._masks.public))
+        evidence = self._context.signer.sign(signed(self._masks.public))
         largest = float(self._weight[self._fit].max())
         exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
         public = np.frombuffer(self._masks.public, np.uint8)
@@ -109,6 +115,8 @@ class SecaggParticipant(ParticipantRole):
         history = hashlib.sha256(self._history + digest).digest()
         answer = self._answer(message, history)
         self._last, self._history = (digest, answer), history
+        if self._rosters is not None and isinstance(message, messages.RosterConfirmed):
+            self._history = self._rosters.digest  # members that return have not seen the requests before it
         return answer
 
     def _answer(self, message: Message, digest: bytes) -> Message:
@@ -129,6 +137,15 @@ class SecaggParticipant(ParticipantRole):
             return self._sums(message, digest)
         if isinstance(message, messages.MetricRequest):
             return self._metric(message, digest)
+        if self._rosters is not None:
+            if isinstance(message, messages.RosterRequest):
+                self._rosters.check(message)
+                self._end_round(message)
+                return self._rosters.accept(message, self._trees, len(self._margin))
+            if isinstance(message, messages.RosterConfirmed):
+                return self._rosters.confirm(message)
+            if isinstance(message, messages.MissedLevel):
+                return self._catch_up(message, self._rosters)
         if isinstance(message, TrainedModel):
             self._share = from_message(message)
             return Done()
@@ -150,11 +167,12 @@ class SecaggParticipant(ParticipantRole):
             raise MalformedMessage("there is not one public key for each participant")
         for party, public, evidence in zip(group, publics, message.evidence, strict=True):
             if party != self._context.party:  # otherwise the server could replace a key by its own
-                self._context.signer.check(party, _signed(public), evidence)
+                self._context.signer.check(party, signed(public), evidence)
         if publics[group.index(self._context.party)] != self._masks.public:
             raise MalformedMessage("the public key of this participant was replaced")
         if not 0 <= message.weight_exponent <= MAX_BITS:
             raise MalformedMessage("the bound on the weights is out of range")
+        least_roster(self._config, len(group))  # raises if too many may drop out
         part = None if self._noise is None else self._noise.part(self._config, len(group))
         if part is not None and message.weight_exponent != 0:
             raise MalformedMessage("a job with epsilon has no sample weights")
@@ -174,6 +192,8 @@ class SecaggParticipant(ParticipantRole):
         account.spend(*planned)
         # Nothing above changes the state: after a refusal no request is answered, and no noise is divided twice.
         self._masks.agree(publics)
+        if self._rosters is not None:
+            self._rosters.form(group, publics)
         self._weight_bound, self._part = math.ldexp(1.0, message.weight_exponent), part
         self._schema, self._columns, self._label, self._objective = schema, columns, label, objective
         counted = [column for column in columns if column.categories is None or self._ordinal]
@@ -246,7 +266,7 @@ class SecaggParticipant(ParticipantRole):
         begun = self._block is not None and not self._ended and self._depth == 0
         if not begun or not trees or trees != self._round * len(self._margin):
             raise UnexpectedMessage("there is no such checkpoint to store")
-        return ParticipantState(self._margin, self._digest(self._margin))
+        return ParticipantState(self._margin, self._digest(self._margin, self._trees))
 
     def restore(self, trees: int, state: ParticipantState) -> None:
         if self._block is None or self._round >= 0:
@@ -254,12 +274,32 @@ class SecaggParticipant(ParticipantRole):
         rounds, rest = divmod(trees, len(self._margin))
         if rest or not 0 < rounds < self._config.n_estimators:
             raise UnexpectedMessage("the checkpoint is not one of this job")
-        if state.margin.shape != self._margin.shape or state.digest != self._digest(state.margin):
+        trees_before = state.digest[DIGEST_BYTES:]
+        if state.margin.shape != self._margin.shape or state.digest != self._digest(state.margin, trees_before):
             raise StateDiffers("the table, or the cut points of the job, have changed since the checkpoint")
-        self._margin, self._round = state.margin.copy(), rounds - 1
+        self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, trees_before
 
-    def _digest(self, margin: Float64Array) -> bytes:
-        return content_digest(self._context.randomness, self._opening, self._content, margin)
+    def _digest(self, margin: Float64Array, trees_before: bytes) -> bytes:
+        """A digest of the state, followed by that of the trees if participants may drop out."""
+        parts = (self._opening, self._content, margin, *([trees_before] if trees_before else []))
+        return content_digest(self._context.randomness, *parts) + trees_before
+
+    def _catch_up(self, message: messages.MissedLevel, rosters: Rosters) -> Done:
+        """Apply a level of a round that this participant missed. Its next roster proves that others did the same."""
+        if rosters.number >= 0:
+            raise UnexpectedMessage("the participant takes part already, and has missed no round")
+        if self._ended:
+            if not self._round < message.number < self._config.n_estimators:
+                raise UnexpectedMessage("a round that was missed arrived out of order")
+            self._round = message.number
+            self._begin_trees([np.arange(len(self._label))], self._columns_of(message.number))
+        elif message.number != self._round:
+            raise UnexpectedMessage("a round that was missed arrived out of order")
+        if len(message.ends) or not len(message.position):
+            self._end_round(message)
+        else:
+            self._groups = self._apply(message)
+        return Done()
 
     # --- rounds -----------------------------------------------------------------------------------------
 
@@ -269,20 +309,24 @@ class SecaggParticipant(ParticipantRole):
         return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits), g, h
 
     def _scale(self, message: messages.ScaleRequest) -> messages.ScaleAnswer:
-        if message.number != self._round + 1 or self._noise is not None:
+        if not self._may_begin(message.number) or self._noise is not None:
             raise UnexpectedMessage("the grid of another round was requested")
         self._end_round(message)
         scale, _, _ = self._own_scale()
         return messages.ScaleAnswer(scale.g_exponent, scale.h_exponent)
 
     def _sums(self, message: messages.SumsRequest, digest: bytes) -> messages.MaskedSums:
-        if (message.number, message.depth) not in {(self._round, self._depth + 1), (self._round + 1, 0)}:
+        begins = message.depth == 0 and self._may_begin(message.number)
+        continues = not self._ended and (message.number, message.depth) == (self._round, self._depth + 1)
+        if not (begins or continues):
             raise UnexpectedMessage("a level arrived out of order")
         if message.number >= self._config.n_estimators or message.depth >= self._config.max_depth:
             raise UnexpectedMessage("there are more rounds or levels than the job has")
         if message.depth == 0:
             self._end_round(message)
             self._open_round(message)
+        elif len(message.ends):
+            raise MalformedMessage("the last leaves of a round came before its end")
         else:
             self._groups = self._apply(message)
         fit = self._groups[0]
@@ -307,13 +351,9 @@ class SecaggParticipant(ParticipantRole):
         if self._noise is not None and scale != own:  # noise needs a grid that is fine enough
             raise MalformedMessage("a job with epsilon has the grid that follows from the loss")
         self._grid = scale
-        block = cast(ColumnBlock, self._block)
-        columns = sample_columns([block.layout.features], message.number, self._config)[0]
+        columns = self._columns_of(message.number)
         if not np.array_equal(message.columns, () if columns is None else columns):
             raise MalformedMessage("the columns of the round differ from the job's sample")
-        if columns is not None:
-            block = block.subset(columns)
-        self._round_block = block
         unweighted = self._context.table.weight is None
         g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
@@ -321,11 +361,24 @@ class SecaggParticipant(ParticipantRole):
         fit, routed = self._fit, self._held_out
         if drawn is not None:
             fit, routed = self._fit[drawn], np.sort(np.concatenate((self._fit[~drawn], self._held_out)))
-        trees = len(self._margin)
-        self._groups = [RowGroups.root(fit.astype(np.int32), trees)]
-        if len(routed):
-            self._groups.append(RowGroups.root(routed.astype(np.int32), trees))
+        self._begin_trees([fit, routed] if len(routed) else [fit], columns)
+
+    def _columns_of(self, number: int) -> Int32Array | None:
+        features = cast(ColumnBlock, self._block).layout.features
+        return sample_columns([features], number, self._config)[0]
+
+    def _begin_trees(self, rows: Sequence[Int64Array], columns: Int32Array | None) -> None:
+        """All rows are at the roots of the round's trees."""
+        block = cast(ColumnBlock, self._block)
+        self._round_block = block if columns is None else block.subset(columns)
+        self._groups = [RowGroups.root(each.astype(np.int32), len(self._margin)) for each in rows]
         self._ended = False
+
+    def _may_begin(self, number: int) -> bool:
+        """Whether this is the next round: with dropouts, one whose roster was accepted by everybody."""
+        if self._rosters is None:
+            return number == self._round + 1
+        return number > self._round and self._rosters.allows(number)
 
     def _end_round(self, message: messages.LevelResult) -> None:
         """Apply the last leaves of the previous round, once."""
@@ -370,6 +423,9 @@ class SecaggParticipant(ParticipantRole):
             at = rows.of(message.position.astype(np.int64))
             children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
+        if self._rosters is not None:
+            result = messages.LevelResult(*(getattr(message, each.name) for each in fields(messages.LevelResult)))
+            self._trees = hashlib.sha256(self._trees + repr(self._round).encode() + encode(result)).digest()
         return children
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
@@ -382,11 +438,6 @@ def _contents(table: PartyTable) -> Iterator[str | AnyArray]:
         yield column.values
     if table.label is not None:
         yield table.label
-
-
-def _signed(public: bytes) -> bytes:
-    """Return the bytes that a participant signs for its public key; they are unambiguous."""
-    return b"veilboost secagg key " + public
 
 
 def _sets(message: messages.LevelResult, block: ColumnBlock) -> Sets:

@@ -12,10 +12,11 @@ import numpy as np
 
 from veilboost.boost.bins import Counts, CountsDecrease, Keys, cuts_by_counting
 from veilboost.boost.booster import RoundResult, best_round, past_its_best, sample_columns
-from veilboost.boost.columns import category_cuts
-from veilboost.boost.grower import Tree, grow
+from veilboost.boost.columns import ColumnBlock, category_cuts
+from veilboost.boost.grower import LEAF, Tree, grow
 from veilboost.boost.metrics import Metric, check_metric_fits, summed_metric_for
 from veilboost.boost.objective import Objective, objective_of
+from veilboost.config import TrainingConfig
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import (
     EmptyTable,
@@ -28,11 +29,13 @@ from veilboost.errors import (
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.share import ModelShare, SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, skeleton_of, to_message
-from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
+from veilboost.protocols.horizontal.roles import LOST, ServerContext, ServerRole, ask_reachable, introduction
 from veilboost.protocols.horizontal.schema import Schema, differences, unify
 from veilboost.protocols.secagg import messages
-from veilboost.protocols.secagg.finder import SecaggFinder, added
-from veilboost.protocols.secagg.noise import SumNoise, cuts_by_noisy_counts, options_of
+from veilboost.protocols.secagg.finder import RoundCut, SecaggFinder, added
+from veilboost.protocols.secagg.members import Members
+from veilboost.protocols.secagg.noise import SumNoise, cuts_by_noisy_counts, least_roster, options_of
+from veilboost.protocols.secagg.rosters import with_dropouts
 from veilboost.protocols.secagg.shared import (
     SCORE_BINS,
     SUM_BYTES,
@@ -56,6 +59,7 @@ class SecaggServer(ServerRole):
     def __init__(self, context: ServerContext) -> None:
         self._context = context
         self._names = context.participants.names
+        self._members: Members | None = None  # with dropouts, after the opening
         self._step = 0
         # The trees and the history of the last round, until its checkpoint is asked for; then until it is stored.
         self._finished: Kept | None = None
@@ -74,7 +78,8 @@ class SecaggServer(ServerRole):
         grown = config  # with the least hessian of a child that noise requires
         if noise is not None:
             grown = replace(config, min_child_weight=max(config.min_child_weight, noise.safe_weight(config.max_bin)))
-        finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads)
+        members = self._members
+        finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads, members is not None)
         metric = summed_metric_for(objective, config)
         trees: list[Tree] = []
         history: list[RoundResult] = []
@@ -88,9 +93,7 @@ class SecaggServer(ServerRole):
             if past_its_best(history, metric, config):
                 break
             started = time.perf_counter()
-            columns = sample_columns([block.layout.features], number, config)[0]
-            start = finder.round(number, self._scale(number, finder), columns)
-            trees += grow(finder, start, grown, np.empty((objective.trees_per_round, 0)))
+            trees += self._grow(number, finder, block, grown)
             value = self._measure(number, finder, metric) if self._validates else None
             history.append(RoundResult.measured(number, time.perf_counter() - started, value, metric))
             if keeper is not None:
@@ -104,7 +107,8 @@ class SecaggServer(ServerRole):
         share = full_model("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
         self._send(to_message(share), Done, dropped)
-        return TrainingOutcome(share, history, {}, dropped, metric.name if self._validates else None)
+        changes = () if members is None else members.close(config.n_estimators, dropped)
+        return TrainingOutcome(share, history, {}, dropped, metric.name if self._validates else None, changes)
 
     # --- start of the job -------------------------------------------------------------------------------
 
@@ -126,6 +130,7 @@ class SecaggServer(ServerRole):
         config, told = self._context.config, self._introductions()
         if len(told) < 2:
             raise InvalidParameter("secagg needs at least two participants", "name more participants")
+        least_roster(config, len(told))  # raises if too many may drop out
         schema, joined = unify(self._schemas(), config.objective), list(told.values())
         if config.eval_metric != "auto":
             check_metric_fits(config.eval_metric, schema.objective)
@@ -145,9 +150,9 @@ class SecaggServer(ServerRole):
         evidence = tuple(each.evidence for each in joined)
         weight_exponent = max(each.weight_exponent for each in joined)
         self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))
-        self._ask(
-            messages.SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent), Done
-        )
+        group = messages.SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent)
+        self._ask(group, Done)
+        self._group = group
         return schema
 
     def _totals(self) -> tuple[int, float]:
@@ -175,7 +180,10 @@ class SecaggServer(ServerRole):
             for info, is_number in zip(schema.columns, numeric, strict=True)
         ]
         starts = np.concatenate(([0], np.cumsum([len(each) for each in cuts]))).astype(np.int32)
-        self._ask(messages.CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
+        message = messages.CutsFound(np.concatenate(cuts).astype(np.float32), starts, base)
+        self._ask(message, Done)
+        if with_dropouts(config):
+            self._members = Members(self._context, self._group, message)
         return cuts
 
     def _count(self, wanted: Keys) -> Counts:
@@ -198,6 +206,18 @@ class SecaggServer(ServerRole):
 
     # --- rounds -----------------------------------------------------------------------------------------
 
+    def _grow(self, number: int, finder: SecaggFinder, block: ColumnBlock, config: TrainingConfig) -> Sequence[Tree]:
+        """The trees of a round; they end early if a participant is lost and the job can do without it."""
+        groups = self._objective.trees_per_round
+        try:
+            if self._members is not None:
+                self._members.begin(number, finder)
+            scale = self._scale(number, finder)
+        except RoundCut:
+            return [_NO_SPLIT] * groups
+        columns = sample_columns([block.layout.features], number, config)[0]
+        return grow(finder, finder.round(number, scale, columns), config, np.empty((groups, 0)))
+
     def _scale(self, number: int, finder: SecaggFinder) -> Scale:
         """Return the round's grid."""
         bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
@@ -207,8 +227,16 @@ class SecaggServer(ServerRole):
         answers = self._ask(messages.ScaleRequest(*finder.take_unsent(), number), messages.ScaleAnswer).values()
         return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
-    def _measure(self, number: int, finder: SecaggFinder, metric: Metric) -> float:
-        """Send the result of the round and return the metric on validation rows."""
+    def _measure(self, number: int, finder: SecaggFinder, metric: Metric) -> float | None:
+        """Send the result of the round and return the metric on validation rows; None if a participant was lost."""
+        if self._members is not None and not self._members.complete:
+            return None
+        try:
+            return self._measured(number, finder, metric)
+        except RoundCut:
+            return None
+
+    def _measured(self, number: int, finder: SecaggFinder, metric: Metric) -> float:
         request = messages.MetricRequest(*finder.take_unsent(), number)
         if metric.terms is None:
             scores = added([each.weights for each in self._ask(request, messages.MaskedScores).values()])
@@ -223,6 +251,8 @@ class SecaggServer(ServerRole):
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
         answers = self._send(message, kind, lost)
+        if lost and self._members is not None:
+            self._members.lose(lost, message)
         if lost:
             raise PeerUnreachable(
                 f"{' and '.join(lost)} was lost, and without it the masks of the others do not cancel "
@@ -234,8 +264,10 @@ class SecaggServer(ServerRole):
         return answers
 
     def _send(self, message: Message, kind: type[Any], lost: dict[PartyName, str]) -> Mapping[PartyName, Any]:
-        """Ask all participants, and add lost ones to `lost`. A restarted one is not lost: the job resumes with it."""
-        requests, losses = dict.fromkeys(self._names, message), (PeerUnreachable, PeerBroken)
+        """Ask all participants that take part, and add lost ones to `lost`."""
+        # Without dropouts a restarted one is not lost: the job resumes with it.
+        losses = (PeerUnreachable, PeerBroken) if self._members is None else LOST
+        requests = dict.fromkeys(self._context.participants.names, message)
         return ask_reachable(self._context.participants, requests, lost, kind, losses=losses)
 
     def _keep(self, answered: Message) -> None:
@@ -252,6 +284,11 @@ class SecaggServer(ServerRole):
         if self._finished is not None and isinstance(answered, messages.SumsRequest):
             keeper.store(len(skeleton_of(self._finished[0]).trees))
             self._asked, self._finished = self._finished, None
+
+
+_NO_SPLIT = Tree(
+    np.array([LEAF], np.int32), np.array([LEAF], np.int32), np.zeros(1, np.float32), np.zeros(1), np.zeros(1)
+)
 
 
 def _exactly(answers: list[UInt8Array]) -> float:

@@ -40,7 +40,7 @@ SPEC = ProtocolSpec(
     name="secagg",
     setting="horizontal",
     summary="sums the participants' histograms under pairwise masks; the model equals that of pooled data",
-    source="FederBoost, horizontal (Tian et al.); masks of Bonawitz et al., without recovery of lost participants",
+    source="FederBoost, horizontal (Tian et al.); masks of Bonawitz et al., without unmasking lost participants",
     exact=True,
     statement=Statement(
         (
@@ -52,6 +52,14 @@ SPEC = ProtocolSpec(
                 why="under the decisional Diffie-Hellman assumption on Curve25519, and with public keys that every "
                 "participant signs with its certificate, answers are uniformly random except for the sum over the "
                 "participants that do not collude with the server",
+            ),
+            Protection(
+                victim="participant",
+                data="sums of a lost participant, with dropouts, as the difference of rounds with it and without it",
+                adversary="the server",
+                status=Status.UNPROTECTED,
+                why="a round opens only the sum over its own participants, but the sums of two rounds with other "
+                "participants differ by little more than those of the one that was lost or returned",
             ),
             Protection(
                 victim="participant",
@@ -95,6 +103,7 @@ SPEC = ProtocolSpec(
     relative_cost=3,
     evidence=(
         Evidence("participant", "its own sums", "secagg_shares", False),
+        Evidence("participant", "sums of a lost participant", "secagg_differences", True),
         Evidence("participant", "rows", "secagg_values", True),
     ),
 )
