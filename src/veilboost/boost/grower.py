@@ -65,6 +65,11 @@ class Level:
     derive: Int64Array
     parent: Int64Array
 
+    def asking(self, open: Int64Array, build: Int64Array) -> Level:
+        """The same level, of which others are asked for sums of the nodes `build`, which give those of `open`."""
+        known = self.depth, self.node, self.fit, self.routed, self.totals
+        return Level(*known, open, build, self.derive, self.parent)
+
 
 @dataclass(eq=False)
 class Choices:
