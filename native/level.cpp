@@ -9,11 +9,6 @@
 
 namespace {
 
-// Of two siblings, the one with fewer rows is summed (the left one if they have as many).
-std::size_t smaller_of(const std::int64_t* counts, std::size_t pair) {
-  return 2 * pair + (counts[2 * pair + 1] < counts[2 * pair]);
-}
-
 void smaller_siblings(In1<std::int64_t> counts, Out1<std::int64_t> smaller) {
   if (counts.shape(0) != 2 * smaller.shape(0)) throw std::invalid_argument("smaller_siblings: shapes do not fit together");
   for (std::size_t pair = 0; pair < smaller.shape(0); ++pair)
@@ -119,7 +114,7 @@ bool increasing_below(In1<std::int32_t> values, std::int64_t limit) {
 }
 
 // What is wrong with a request to split nodes; the order is that of `passive.REFUSED`.
-enum Refusal : int { kNothing, kLengths, kNodes, kFewRows, kTrees, kLists, kCandidates };
+enum Refusal : int { kNothing, kLengths, kNodes, kFewRows, kNumbers, kLists, kCandidates };
 
 bool is_ragged(const In1<std::int32_t>& starts, std::size_t lists, std::size_t values) {
   if (starts.shape(0) != lists + 1 || starts.data()[0] != 0) return false;
@@ -128,15 +123,16 @@ bool is_ragged(const In1<std::int32_t>& starts, std::size_t lists, std::size_t v
   return static_cast<std::size_t>(starts.data()[lists]) == values;
 }
 
-// The request names nodes at `position` of a level with these `counts` of rows, in the trees `first_tree` + `group`.
+// The request names nodes at `position` of a level with these `counts` of rows and `numbers` in the trees `first_tree` +
+// `group`.
 // Node k has at least one of the handles handles[starts[k]:starts[k + 1]], which are below `candidates`, and handle j
 // lists set_starts[j + 1] - set_starts[j] of `set_bins` bins. Nodes with a sibling need it to have `min_node_rows` too.
 int refused_splits(In1<std::int32_t> position, In1<std::int32_t> tree, In1<std::int32_t> node, In1<std::int32_t> starts,
                    In1<std::int32_t> handles, In1<std::int32_t> set_starts, std::size_t set_bins,
-                   In1<std::int64_t> counts, In1<std::int32_t> group, std::int64_t first_tree, bool siblings,
-                   std::int64_t min_node_rows, std::int64_t candidates) {
+                   In1<std::int64_t> counts, In1<std::int32_t> numbers, In1<std::int32_t> group,
+                   std::int64_t first_tree, bool siblings, std::int64_t min_node_rows, std::int64_t candidates) {
   const std::size_t count = position.shape(0), nodes = counts.shape(0);
-  if (group.shape(0) != nodes || (siblings && nodes % 2 != 0))
+  if (group.shape(0) != nodes || numbers.shape(0) != nodes || (siblings && nodes % 2 != 0))
     throw std::invalid_argument("refused_splits: shapes do not fit together");
   if (count == 0 || tree.shape(0) != count || node.shape(0) != count) return kLengths;
   if (!increasing_below(position, static_cast<std::int64_t>(nodes))) return kNodes;
@@ -144,8 +140,10 @@ int refused_splits(In1<std::int32_t> position, In1<std::int32_t> tree, In1<std::
     const std::size_t at = static_cast<std::size_t>(position.data()[k]);
     if (counts.data()[at] < min_node_rows || (siblings && counts.data()[at ^ 1] < min_node_rows)) return kFewRows;
   }
-  for (std::size_t k = 0; k < count; ++k)
-    if (tree.data()[k] != first_tree + group.data()[position.data()[k]] || node.data()[k] < 0) return kTrees;
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::size_t at = static_cast<std::size_t>(position.data()[k]);
+    if (tree.data()[k] != first_tree + group.data()[at] || node.data()[k] != numbers.data()[at]) return kNumbers;
+  }
   if (!is_ragged(starts, count, handles.shape(0)) || !is_ragged(set_starts, handles.shape(0), set_bins)) return kLists;
   for (std::size_t k = 0; k < count; ++k)
     if (starts.data()[k] == starts.data()[k + 1]) return kCandidates;

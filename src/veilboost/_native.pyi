@@ -51,6 +51,15 @@ def node_totals(
     out: NDArray[int64],
     threads: int,
 ) -> None: ...
+def smaller_totals(
+    gradients: NDArray[int32],
+    rows: NDArray[int32],
+    begin: NDArray[int64],
+    end: NDArray[int64],
+    group: NDArray[int32],
+    out: NDArray[int64],
+    threads: int,
+) -> None: ...
 def route_u8(
     bins: NDArray[uint8],
     rows: NDArray[int32],
@@ -125,6 +134,7 @@ def refused_splits(
     set_starts: NDArray[int32],
     set_bins: int,
     counts: NDArray[int64],
+    numbers: NDArray[int32],
     group: NDArray[int32],
     first_tree: int,
     siblings: bool,

@@ -207,9 +207,8 @@ def _next_level(
 ) -> Level:
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     nodes = fit.nodes
-    smaller, totals = np.empty(nodes // 2, dtype=np.int64), np.empty((nodes, 2), dtype=np.int64)
-    _native.smaller_siblings(fit.counts, smaller)
-    summed, plan = fit.of(smaller).totals(start.gradients), np.empty((4, nodes), dtype=np.int64)
+    totals, plan = np.empty((nodes, 2), dtype=np.int64), np.empty((4, nodes), dtype=np.int64)
+    summed = fit.smaller_totals(start.gradients)
     least = config.min_child_weight, config.min_node_rows, derives_siblings
     opened, built, derived = _native.plan_level(
         fit.counts, summed, level.totals, position, start.scale.h_unit, *least, totals, plan

@@ -115,14 +115,26 @@ class RowGroups:
         for first in range(0, max(len(left), 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(left[first : first + ASSIGNMENTS_AT_ONCE])
 
-    def receiver(self) -> ReceivedAssignments:
-        """An empty receiver of such pieces."""
-        return ReceivedAssignments(self.size)
+    def receiver(self, chosen: BoolArray) -> ReceivedAssignments:
+        """An empty receiver of such pieces for the chosen nodes."""
+        return ReceivedAssignments(sum(self.counts[chosen].tolist()))
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
         sums = np.empty((self.nodes, 2), dtype=np.int64)
         _native.node_totals(gradients, self.rows, self.begin, self.end, self.group, sums, self.threads)
+        return sums
+
+    def smaller(self) -> Int64Array:
+        """The smaller of each two siblings."""
+        nodes = np.empty(self.nodes // 2, dtype=np.int64)
+        _native.smaller_siblings(self.counts, nodes)
+        return nodes
+
+    def smaller_totals(self, gradients: Int32Array) -> Int64Array:
+        """`self.of(self.smaller()).totals(gradients)`, in one step."""
+        sums = np.empty((self.nodes // 2, 2), dtype=np.int64)
+        _native.smaller_totals(gradients, self.rows, self.begin, self.end, self.group, sums, self.threads)
         return sums
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
@@ -178,7 +190,7 @@ class NoRows(RowGroups):
     def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
         yield _NO_BITS
 
-    def receiver(self) -> ReceivedAssignments:
+    def receiver(self, chosen: BoolArray) -> ReceivedAssignments:
         return _NOTHING_RECEIVED
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
@@ -236,7 +248,8 @@ class ReceivedAssignments:
 
     def rows_of(self, piece: UInt8Array) -> int:
         """The number of rows in the next piece. Raises unless the piece has their bits."""
-        rows = min(max(self.rows - self.pieces * ASSIGNMENTS_AT_ONCE, 0), ASSIGNMENTS_AT_ONCE)
+        rows = self.rows - self.pieces * ASSIGNMENTS_AT_ONCE
+        rows = ASSIGNMENTS_AT_ONCE if rows > ASSIGNMENTS_AT_ONCE else rows if rows > 0 else 0
         if len(piece) != (rows + 7) // 8:
             raise MalformedMessage("received left/right assignments for the wrong number of rows")
         return rows

@@ -73,7 +73,8 @@ class FederBoostPassiveCipher(PassiveCipher):
             raise MalformedMessage("a split names a candidate that does not exist")
         if (message.tree < first).any() or (message.tree >= first + self.job.trees_per_round).any():
             raise MalformedMessage("a split names a tree of another round")
-        if int(message.node.min()) < 0 or not self.job.rules.lacks(message.tree, message.node):
+        keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
+        if len(set(keys)) != count or self.job.rules.has_any(keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a node is already split, or named twice")
         splits = state.block.splits_of(message.handles)
         rules = state.block.rules_of(splits, state.block.shared_bins, np.zeros(count, dtype=np.int64))

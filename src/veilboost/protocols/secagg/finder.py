@@ -49,6 +49,9 @@ class SummedNodes(RowGroups):
     def totals(self, gradients: Int32Array) -> Int64Array:
         return self.sums
 
+    def smaller_totals(self, gradients: Int32Array) -> Int64Array:
+        return self.sums[self.smaller()]
+
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
         """Do nothing: participants hold the rows, and receive the weights by messages."""
 

@@ -292,7 +292,7 @@ class VerticalActive(SplitFinder):
 
     def _receive(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> Known:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
-        fit, routed = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
+        fit, routed = last.receivers(self.context.order.index(name))
         while True:
             try:
                 fit, routed = fit.plus(answer.fit_left), routed.plus(answer.routed_left)
@@ -370,14 +370,14 @@ class LastSplit:
 
     def children(self, owners: int) -> tuple[RowGroups, RowGroups]:
         """The rows of the nodes' children, when all owners have sent their assignments."""
-        fit, routed = (
-            groups.split_by(
-                self.choices.owner,
-                [self.assignments[owner][kind] if owner in self.assignments else _NO_BITS for owner in range(owners)],
-            )
-            for kind, groups in enumerate(self._groups)
-        )
-        return fit, routed
+        (fit, routed), owner = self._groups, self.choices.owner
+        known = [self.assignments.get(number, (_NO_BITS, _NO_BITS)) for number in range(owners)]
+        return fit.split_by(owner, [own[0] for own in known]), routed.split_by(owner, [own[1] for own in known])
+
+    def receivers(self, owner: int) -> tuple[ReceivedAssignments, ReceivedAssignments]:
+        """Empty receivers of this owner's assignments."""
+        own = self.choices.owner == owner
+        return self._groups[0].receiver(own), self._groups[1].receiver(own)
 
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
@@ -393,17 +393,14 @@ class LastSplit:
     @property
     def is_short(self) -> bool:
         """Whether one message holds the assignments of all rows."""
-        return all(groups.size <= rows.ASSIGNMENTS_AT_ONCE for groups in self._groups)
+        return max(self._groups[0].size, self._groups[1].size) <= rows.ASSIGNMENTS_AT_ONCE
 
     def packed(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
         """The assignments at this owner's nodes, for both kinds of rows, if they are short."""
         if owner not in self.assignments:
             return _NO_BITS, _NO_BITS
-        fit, routed = (
-            next(groups.packed_pieces(_whole(known)))
-            for groups, known in zip(self.rows_of(owner), self.assignments[owner], strict=True)
-        )
-        return fit, routed
+        (fit, routed), known = self.rows_of(owner), self.assignments[owner]
+        return next(fit.packed_pieces(_whole(known[0]))), next(routed.packed_pieces(_whole(known[1])))
 
     def unsent(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
         """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""

@@ -39,7 +39,7 @@ REFUSED = (
     "a split's arrays are empty or have different lengths",
     "a node to split is not in the level, or is named twice",
     "a node to split, or its sibling, has fewer rows than min_node_rows",
-    "a split names a node of another tree",
+    "a split names a node of another tree, or by another number",
     "a list of lists is inconsistent",
     "a split names a candidate that does not exist",
 )
@@ -235,7 +235,7 @@ class VerticalPassive:
             build = message.build.astype(np.int64)
             if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
                 raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
-        entered = self._round = state.at_level(message.depth, fit, routed, build)
+        entered = self._round = state.at_level(message, fit, routed, build)
         try:
             return self.cipher.answer(message, entered, fit.of(build))
         except VeilBoostError:  # a request that the cipher refuses changes no state
@@ -255,6 +255,7 @@ class VerticalPassive:
             message.set_starts,
             len(message.set_bins),
             state.fit.counts,
+            state.node,
             state.fit.group,
             state.number * job.trees_per_round,
             message.depth > 0,
@@ -263,8 +264,6 @@ class VerticalPassive:
         )
         if refused:
             raise MalformedMessage(REFUSED[refused])
-        if not self._rules.lacks(message.tree, message.node):
-            raise MalformedMessage("a split names a node that is already split, or one twice")
         handles = message.handles if state.shuffle.identity else state.shuffle.own_handles(message.handles)
         if len(handles) > len(message.position):
             # Among tied handles the owner takes its lowest column, then the lowest threshold.

@@ -9,11 +9,9 @@ messages to messages and hold no connections.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, Rules
@@ -266,24 +264,21 @@ class RuleBook:
     def __init__(self) -> None:
         self._rules: dict[tuple[int, int], Rule] = {}
         self._levels: list[tuple[Int32Array, Int32Array, Rules]] = []  # trees, nodes and rules, not in `_rules` yet
-        self._nodes: set[int] = set()  # of all of them
 
-    def lacks(self, tree: Int32Array, node: Int32Array) -> bool:
-        """Whether none of these nodes is split, or named twice."""
-        nodes = _numbers(tree, node)
-        return len(set(nodes)) == len(nodes) and self._nodes.isdisjoint(nodes)
+    def has_any(self, keys: Iterable[tuple[int, int]]) -> bool:
+        """Whether one of these nodes is already split."""
+        return not self._every().keys().isdisjoint(keys)
 
     def note(self, tree: Int32Array, node: Int32Array, rules: Rules, columns: Int32Array | None) -> None:
         """Store the rules of these nodes; `columns` lists the sampled columns of the tree, None for all."""
-        self._nodes.update(_numbers(tree, node))
         self._levels.append((tree, node, rules.in_all_columns(columns)))
 
     def restore(self, records: SplitRecords) -> None:
-        self._keep(records.rules())
+        self._rules, self._levels = records.rules(), []
 
     def keep(self, trees: int) -> None:
         """Discard rules after the first `trees` trees."""
-        self._keep({key: rule for key, rule in self._every().items() if key[0] < trees})
+        self._rules = {key: rule for key, rule in self._every().items() if key[0] < trees}
 
     def records(self) -> SplitRecords:
         return SplitRecords.of(self._every())
@@ -293,15 +288,6 @@ class RuleBook:
             self._rules.update(zip(zip(tree.tolist(), node.tolist(), strict=True), rules.listed(), strict=True))
         self._levels = []
         return self._rules
-
-    def _keep(self, rules: dict[tuple[int, int], Rule]) -> None:
-        self._rules, self._levels = rules, []
-        self._nodes = {tree << 32 | node for tree, node in rules}
-
-
-def _numbers(tree: Int32Array, node: Int32Array) -> list[int]:
-    """A number for each (tree, node), which are not negative."""
-    return (tree.astype(np.int64) << 32 | node).tolist()
 
 
 class ExactReleases:

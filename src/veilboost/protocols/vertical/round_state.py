@@ -46,6 +46,8 @@ class RoundState:
         self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
+        self.node = np.zeros(fit.nodes, dtype=np.int32)  # the numbers of the nodes in their trees
+        self._sizes = np.ones(fit.nodes, dtype=np.int32)  # nodes of each tree so far
         # No node of the level is split yet, and no assignments were received.
         self.split_here = False  # one request splits all nodes that this party splits
         self._own, self._own_nodes = np.zeros(self.fit.nodes, dtype=np.bool_), 0
@@ -53,11 +55,14 @@ class RoundState:
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
         self._received: IncomingSplit | None = None
 
-    def at_level(self, depth: int, fit: RowGroups, routed: RowGroups, build: Int64Array) -> RoundState:
+    def at_level(self, message: StatisticsRequest, fit: RowGroups, routed: RowGroups, build: Int64Array) -> RoundState:
         """The same round at a level with these rows; none of its nodes is split yet."""
         entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed)
-        entered.depth, entered.summed, entered.build = depth, True, build
+        entered.depth, entered.summed, entered.build = message.depth, True, build
         entered.bins = self.block.level_bins(fit, routed)
+        if self.summed:
+            entered._sizes = self._sizes.copy()
+            _native.number_children(self.fit.group, message.split.astype(np.int64), entered._sizes, entered.node)
         return entered
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
@@ -91,11 +96,8 @@ class RoundState:
         own = self._own[nodes]
         if np.count_nonzero(own) != self._own_nodes:
             raise MalformedMessage("a node that was split here is missing")
-        groups = others = self.fit.of(nodes), self.routed.of(nodes)
-        if self._own_nodes:
-            rest = nodes[~own]
-            others = self.fit.of(rest), self.routed.of(rest)
-        return IncomingSplit(split, own, groups, (others[0].receiver(), others[1].receiver()))
+        groups, others = (self.fit.of(nodes), self.routed.of(nodes)), ~own
+        return IncomingSplit(split, own, groups, (groups[0].receiver(others), groups[1].receiver(others)))
 
 
 class IncomingSplit(NamedTuple):
