@@ -50,9 +50,34 @@ class Rules(NamedTuple):
         """In the numbering of all columns; `columns` lists those that took part in the tree, None for all."""
         return self if columns is None else self._replace(feature=columns[self.feature])
 
+    @staticmethod
+    def of(rules: Sequence[Rule]) -> Rules:
+        sets = [rule.left_set for rule in rules]
+        return Rules(
+            np.array([rule.feature for rule in rules], dtype=np.int32),
+            np.array([rule.threshold for rule in rules], dtype=np.float32),
+            np.array([rule.default_left for rule in rules], dtype=np.bool_),
+            None if all(each is None for each in sets) else sets,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Rules]) -> Rules:
+        sets = None if all(part.left_sets is None for part in parts) else [each for part in parts for each in part.sets]
+        feature, threshold, default_left = (np.concatenate(field) for field in list(zip(*parts, strict=True))[:3])
+        return Rules(feature, threshold, default_left, sets)
+
+    @property
+    def sets(self) -> Sequence[tuple[int, ...] | None]:
+        """The left set of each split, None for a threshold."""
+        return [None] * len(self.feature) if self.left_sets is None else self.left_sets
+
+    def take(self, places: Int64Array) -> Rules:
+        """Those at these places."""
+        sets = None if self.left_sets is None else [self.left_sets[place] for place in places.tolist()]
+        return Rules(self.feature[places], self.threshold[places], self.default_left[places], sets)
+
     def listed(self) -> list[Rule]:
-        sets = [None] * len(self.feature) if self.left_sets is None else self.left_sets
-        return list(map(Rule, self.feature.tolist(), self.threshold, self.default_left.tolist(), sets))
+        return list(map(Rule, self.feature.tolist(), self.threshold, self.default_left.tolist(), self.sets))
 
 
 @dataclass(eq=False)

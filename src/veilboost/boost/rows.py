@@ -88,8 +88,12 @@ class RowGroups:
     def split_by(self, part_of: Int32Array, parts: Sequence[Assignments | ReceivedAssignments]) -> RowGroups:
         """The same from assignments in parts: those of the rows of node k are in parts[part_of[k]]."""
         children, starts = np.empty(self.size, dtype=np.int32), np.empty(2 * self.nodes + 1, dtype=np.int64)
-        packed = [isinstance(part, ReceivedAssignments) for part in parts]
-        bits = [part.packed() if isinstance(part, ReceivedAssignments) else part for part in parts]
+        bits: list[UInt8Array] = []
+        packed: list[bool] = []
+        for part in parts:
+            received = isinstance(part, ReceivedAssignments)
+            packed.append(received)
+            bits.append(part.packed() if received else part)
         _native.split_rows(self.rows, self.begin, self.end, part_of, bits, packed, children, starts, self.threads)
         return RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
 

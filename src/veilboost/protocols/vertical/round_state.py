@@ -42,12 +42,14 @@ class RoundState:
         shuffle: ColumnShuffle,
         fit: RowGroups,
         routed: RowGroups,
+        numbers: tuple[Int32Array, Int32Array] | None = None,
     ) -> None:
         self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
-        self.node = np.zeros(fit.nodes, dtype=np.int32)  # the numbers of the nodes in their trees
-        self._sizes = np.ones(fit.nodes, dtype=np.int32)  # nodes of each tree so far
+        # The number of each node in its tree, and how many nodes each tree has so far.
+        roots = fit.nodes
+        self.node, self._sizes = numbers or (np.zeros(roots, dtype=np.int32), np.ones(roots, dtype=np.int32))
         # No node of the level is split yet, and no assignments were received.
         self.split_here = False  # one request splits all nodes that this party splits
         self._own, self._own_nodes = np.zeros(self.fit.nodes, dtype=np.bool_), 0
@@ -57,12 +59,13 @@ class RoundState:
 
     def at_level(self, message: StatisticsRequest, fit: RowGroups, routed: RowGroups, build: Int64Array) -> RoundState:
         """The same round at a level with these rows; none of its nodes is split yet."""
-        entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed)
+        numbers = self.node, self._sizes
+        if self.summed:
+            numbers = np.empty(fit.nodes, dtype=np.int32), self._sizes.copy()
+            _native.number_children(self.fit.group, message.split.astype(np.int64), numbers[1], numbers[0])
+        entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed, numbers)
         entered.depth, entered.summed, entered.build = message.depth, True, build
         entered.bins = self.block.level_bins(fit, routed)
-        if self.summed:
-            entered._sizes = self._sizes.copy()
-            _native.number_children(self.fit.group, message.split.astype(np.int64), entered._sizes, entered.node)
         return entered
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
