@@ -281,9 +281,8 @@ class Forest:
         self._sizes = np.ones(trees, dtype=np.int32)  # nodes of each tree so far
         self._nodes = 0  # nodes of all levels so far
         self._levels: list[tuple[AnyArray, ...]] = []  # group, weight and totals of every node
-        self._splits: list[
-            tuple[AnyArray, ...]
-        ] = []  # place among all nodes, left child, owner and gain of every split
+        # The place among all nodes, left child, owner and gain of every split.
+        self._splits: list[tuple[AnyArray, ...]] = []
 
     def note_level(self, level: Level, weight: Float32Array, choices: Choices | None) -> Int32Array:
         """Record a level: the weights of all its nodes, and those that split. Returns the children's numbers.
@@ -304,10 +303,10 @@ class Forest:
         group, weight, totals = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
         left, owner = np.full(len(group), LEAF, dtype=np.int32), np.full(len(group), LEAF, dtype=np.int32)
         gain, cover = np.zeros(len(group)), totals[:, 1] * scale.h_unit
-        for place, *known in self._splits:
+        if self._splits:
+            place, *known = (np.concatenate(parts) for parts in zip(*self._splits, strict=True))
             left[place], owner[place], gain[place] = known
-        grown: list[Tree] = []
-        for tree in range(len(self._sizes)):
-            own = slice(None) if len(self._sizes) == 1 else group == tree
-            grown.append(Tree(left[own], owner[own], weight[own], gain[own], cover[own]))
-        return grown
+        fields = left, owner, weight, gain, cover
+        if len(self._sizes) == 1:
+            return [Tree(*fields)]
+        return [Tree(*(field[own] for field in fields)) for own in (group == tree for tree in range(len(self._sizes)))]

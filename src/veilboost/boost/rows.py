@@ -95,7 +95,9 @@ class RowGroups:
             packed.append(received)
             bits.append(part.packed() if received else part)
         _native.split_rows(self.rows, self.begin, self.end, part_of, bits, packed, children, starts, self.threads)
-        return RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
+        split = RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
+        split._size = self.size
+        return split
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         """Select the left/right assignments of the chosen nodes from those of all rows."""
@@ -119,9 +121,9 @@ class RowGroups:
         for first in range(0, max(len(left), 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(left[first : first + ASSIGNMENTS_AT_ONCE])
 
-    def receiver(self, chosen: BoolArray) -> ReceivedAssignments:
-        """An empty receiver of such pieces for the chosen nodes."""
-        return ReceivedAssignments(sum(self.counts[chosen].tolist()))
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
+        """An empty receiver of such pieces for these nodes."""
+        return ReceivedAssignments(sum(self.counts[nodes].tolist()))
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
@@ -194,7 +196,7 @@ class NoRows(RowGroups):
     def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
         yield _NO_BITS
 
-    def receiver(self, chosen: BoolArray) -> ReceivedAssignments:
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
         return _NOTHING_RECEIVED
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:

@@ -99,8 +99,8 @@ class ShardedRows(RowGroups):
         for low in range(0, max(self.size, 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(assignments.between(low, low + ASSIGNMENTS_AT_ONCE))
 
-    def receiver(self, chosen: BoolArray) -> ReceivedAssignments:
-        return ShardedReceived(self.shards, self.by_shard[:, chosen])
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
+        return ShardedReceived(self.shards, self.by_shard[:, nodes])
 
     def _assignments(self, left: Assignments) -> ShardedAssignments:
         return in_shards(self.shards, self.by_shard, left)

@@ -256,8 +256,10 @@ class VerticalActive(SplitFinder):
         children = np.arange(2 * len(choices.position), dtype=np.int32)
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
-        may_split = np.empty((len(choices.position), 2), dtype=np.bool_)
         least = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, self.derives_siblings
+        if self.derives_siblings and level.totals[:, 1].min() * least[0] >= 2 * least[1]:
+            return children  # of a large hessian one child has half, and one child is summed for both
+        may_split = np.empty((len(choices.position), 2), dtype=np.bool_)
         for owner, request in self._requests.items():
             left, _ = self._left_sums(owner)
             at = choices.by(owner)
@@ -376,7 +378,7 @@ class LastSplit:
 
     def receivers(self, owner: int) -> tuple[ReceivedAssignments, ReceivedAssignments]:
         """Empty receivers of this owner's assignments."""
-        own = self.choices.owner == owner
+        own = self.choices.by(owner)
         return self._groups[0].receiver(own), self._groups[1].receiver(own)
 
     @cached_property

@@ -99,7 +99,7 @@ class RoundState:
         own = self._own[nodes]
         if np.count_nonzero(own) != self._own_nodes:
             raise MalformedMessage("a node that was split here is missing")
-        groups, others = (self.fit.of(nodes), self.routed.of(nodes)), ~own
+        groups, others = (self.fit.of(nodes), self.routed.of(nodes)), (~own).nonzero()[0]
         return IncomingSplit(split, own, groups, (groups[0].receiver(others), groups[1].receiver(others)))
 
 
