@@ -5,9 +5,9 @@
 Two simulated parties, and one party with all columns (`pooled`), take turns with XGBoost in one process. Figures are
 medians of `--repeats` runs and count boosting rounds only: all systems make their bins before. Processor seconds
 (`cpu`) differ less than wall seconds where other programs run. The large run takes turns between the --threads, too;
-`scaling` is how many times faster each system is with the most of them than with the fewest, in wall seconds, so it needs
-an idle machine. --data-sets and --rows 0 leave parts out. --fedtree names a Python that has `fedtree` installed; without
-it that part is skipped.
+`scaling` is how many times faster each system is with the most of them than with the fewest, in wall seconds, so that
+it needs an idle machine. --data-sets and --rows 0 leave parts out. --fedtree names a Python that has `fedtree`
+installed; without it that part is skipped.
 """
 
 from __future__ import annotations

@@ -63,8 +63,12 @@ class Rules(NamedTuple):
     @staticmethod
     def joined(parts: Sequence[Rules]) -> Rules:
         sets = None if all(part.left_sets is None for part in parts) else [each for part in parts for each in part.sets]
-        feature, threshold, default_left = (np.concatenate(field) for field in list(zip(*parts, strict=True))[:3])
-        return Rules(feature, threshold, default_left, sets)
+        return Rules(
+            np.concatenate([part.feature for part in parts]),
+            np.concatenate([part.threshold for part in parts]),
+            np.concatenate([part.default_left for part in parts]),
+            sets,
+        )
 
     @property
     def sets(self) -> Sequence[tuple[int, ...] | None]:
@@ -73,7 +77,8 @@ class Rules(NamedTuple):
 
     def take(self, places: Int64Array) -> Rules:
         """Those at these places."""
-        sets = None if self.left_sets is None else [self.left_sets[place] for place in places.tolist()]
+        chosen: list[int] = places.tolist()
+        sets = None if self.left_sets is None else [self.left_sets[place] for place in chosen]
         return Rules(self.feature[places], self.threshold[places], self.default_left[places], sets)
 
     def listed(self) -> list[Rule]:

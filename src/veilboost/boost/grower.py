@@ -306,7 +306,7 @@ class Forest:
         if self._splits:
             place, *known = (np.concatenate(parts) for parts in zip(*self._splits, strict=True))
             left[place], owner[place], gain[place] = known
-        fields = left, owner, weight, gain, cover
         if len(self._sizes) == 1:
-            return [Tree(*fields)]
-        return [Tree(*(field[own] for field in fields)) for own in (group == tree for tree in range(len(self._sizes)))]
+            return [Tree(left, owner, weight, gain, cover)]
+        each = (group == tree for tree in range(len(self._sizes)))
+        return [Tree(left[own], owner[own], weight[own], gain[own], cover[own]) for own in each]

@@ -175,9 +175,10 @@ class VerticalPassive:
         if self.context.exact is not None:
             slots = job.block.layout.slots
             self.context.exact.before_round(config, message.number, self.context.rows, slots, trees, again)
-        roots = [RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed)]
+        roots = (RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed))
+        fit_roots, routed_roots = roots
         self._next_round = message.number + 1
-        self._round = RoundState(message.number, block, columns, shuffle, *roots)
+        self._round = RoundState(message.number, block, columns, shuffle, fit_roots, routed_roots)
         return Done()
 
     def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
