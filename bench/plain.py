@@ -1,11 +1,13 @@
 """How fast `plain` is: beside central XGBoost `hist` with as many threads, and beside FedTree's vertical mode.
 
-    python bench/plain.py --data DIR [--repeats 12] [--rows 1000000] [--fedtree PYTHON]
+    python bench/plain.py --data DIR [--repeats 12] [--rows 1000000] [--threads 1 2] [--fedtree PYTHON]
 
 Two simulated parties, and one party with all columns (`pooled`), take turns with XGBoost in one process. Figures are
 medians of `--repeats` runs and count boosting rounds only: all systems make their bins before. Processor seconds
-(`cpu`) differ less than wall seconds where other programs run. --fedtree names a Python that has `fedtree` installed;
-without it that part is skipped.
+(`cpu`) differ less than wall seconds where other programs run. The large run takes turns between the --threads, too;
+`scaling` is how many times faster each system is with the most of them than with the fewest, in wall seconds, so that
+it needs an idle machine. --data-sets and --rows 0 leave parts out. --fedtree names a Python that has `fedtree`
+installed; without it that part is skipped.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import os
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,6 +33,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 
+SYSTEMS = ("two_parties", "pooled", "xgboost")
 PEER = Path(__file__).parent / "peers" / "fedtree_fit.py"
 CONFIG = TrainingConfig(objective="binary", n_estimators=60, max_depth=6, max_bin=32, learning_rate=0.3)
 
@@ -56,32 +60,38 @@ def ours(table: PartyTable, parties: int, trees: int, threads: int) -> np.ndarra
     return np.sum(laps[1:], axis=0) / trees
 
 
-def beside_xgboost(table: PartyTable, trees: int, threads: int, repeats: int) -> dict[str, Any]:
-    """Medians of interleaved runs, and how many times XGBoost's seconds ours are."""
+def beside_xgboost(table: PartyTable, trees: int, threads: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """Medians of interleaved runs for each number of threads, and how many times XGBoost's seconds ours are."""
     kinds = ["q" if column.categories is None else "c" for column in table.columns]
     matrix = xgboost.QuantileDMatrix(
         as_matrix(table.columns),
         table.label,
         max_bin=CONFIG.max_bin,
-        nthread=threads,
+        nthread=max(threads),
         feature_types=kinds,
         enable_categorical=True,
     )
-    parameters = xgboost_parameters(CONFIG, threads, 2)
-    found: dict[str, list[np.ndarray]] = {"two_parties": [], "pooled": [], "xgboost": []}
+    runs: dict[tuple[int, str], list[np.ndarray]] = defaultdict(list)
     for _ in range(repeats):
-        found["two_parties"].append(ours(table, 2, trees, threads))
-        found["pooled"].append(ours(table, 1, trees, threads))
-        clock = Clock()
-        xgboost.train(parameters, matrix, trees)
-        found["xgboost"].append(clock.lap() / trees)
-    result: dict[str, Any] = {"rows": table.rows, "features": len(table.columns), "threads": threads}
-    result["load"] = os.getloadavg()[0]
-    for number, unit in enumerate(("seconds", "cpu_seconds")):
-        times = {name: median(float(run[number]) for run in runs) for name, runs in found.items()}
-        result |= {f"{name}_{unit}_per_tree": value for name, value in times.items()}
-        result |= {f"{name}_times_xgboost_{unit}": times[name] / times["xgboost"] for name in ("two_parties", "pooled")}
-    return result
+        for number in threads:
+            runs[number, "two_parties"].append(ours(table, 2, trees, number))
+            runs[number, "pooled"].append(ours(table, 1, trees, number))
+            clock = Clock()
+            xgboost.train(xgboost_parameters(CONFIG, number, 2), matrix, trees)
+            runs[number, "xgboost"].append(clock.lap() / trees)
+    seconds = {key: np.median(found, axis=0).tolist() for key, found in runs.items()}  # wall and processor
+    results: list[dict[str, Any]] = []
+    for number in threads:
+        result: dict[str, Any] = {"rows": table.rows, "features": len(table.columns), "threads": number}
+        result["load"] = os.getloadavg()[0]
+        for place, unit in enumerate(("seconds", "cpu_seconds")):
+            times = {name: seconds[number, name][place] for name in SYSTEMS}
+            result |= {f"{name}_{unit}_per_tree": value for name, value in times.items()}
+            result |= {f"{name}_times_xgboost_{unit}": times[name] / times["xgboost"] for name in SYSTEMS[:2]}
+        if number == max(threads) > min(threads):
+            result["scaling"] = {name: seconds[min(threads), name][0] / seconds[number, name][0] for name in SYSTEMS}
+        results.append(result)
+    return results
 
 
 def beside_fedtree(table: PartyTable, python: str | None) -> dict[str, Any] | None:
@@ -119,20 +129,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large run, 0 to leave it out")
     parser.add_argument("--features", type=int, default=50)
     parser.add_argument("--trees", type=int, default=10, help="trees of the large run")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of the large run")
+    parser.add_argument("--data-sets", nargs="*", default=["default_credit", "adult"])
     options = parser.parse_args()
     result: dict[str, Any] = {"benchmark": "plain", "repeats": options.repeats, "speed": []}
-    for name in ("default_credit", "adult"):
+    for name in options.data_sets:
         if not (options.data / f"{name}.parquet").exists():
             note(f"skipped {name}: not in {options.data}")
             continue
         table = load(options.data, name)
         fit = table.take(hold_out(table.rows)[0])
-        result["speed"].append({"data": name, **beside_xgboost(fit, CONFIG.n_estimators, 1, options.repeats)})
+        [speed] = beside_xgboost(fit, CONFIG.n_estimators, [1], options.repeats)
+        result["speed"].append({"data": name, **speed})
         if name == "default_credit":
             result["quality"] = beside_fedtree(table, options.fedtree)
-    for threads in (1, 2) if options.rows else ():
+    if options.rows:
         table = synthetic(options.rows, options.features)
-        result["speed"].append({"data": "synthetic", **beside_xgboost(table, options.trees, threads, options.repeats)})
+        large = beside_xgboost(table, options.trees, options.threads, options.repeats)
+        result["speed"] += [{"data": "synthetic", **speed} for speed in large]
     report(result)
 
 

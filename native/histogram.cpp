@@ -142,6 +142,25 @@ void node_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::i
     for (std::size_t k = 0; k < nodes; ++k) reinterpret_cast<Pair*>(out.data())[k] += part[k];
 }
 
+// The same for the smaller of each two siblings: out (pairs, 2).
+void smaller_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::int64_t> begin,
+                    In1<std::int64_t> end, In1<std::int32_t> group, Out2<std::int64_t> out, std::size_t threads) {
+  const std::size_t pairs = out.shape(0);
+  if (begin.shape(0) != 2 * pairs || end.shape(0) != 2 * pairs || group.shape(0) != 2 * pairs)
+    throw std::invalid_argument("smaller_totals: shapes do not fit");
+  std::vector<std::int64_t> counts(2 * pairs), from(pairs), to(pairs);
+  std::vector<std::int32_t> of(pairs);
+  for (std::size_t k = 0; k < 2 * pairs; ++k) counts[k] = end.data()[k] - begin.data()[k];
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const std::size_t smaller = smaller_of(counts.data(), pair);
+    from[pair] = begin.data()[smaller];
+    to[pair] = end.data()[smaller];
+    of[pair] = group.data()[smaller];
+  }
+  const npy_intp shape = static_cast<npy_intp>(pairs);
+  node_totals(gradients, rows, {from.data(), &shape}, {to.data(), &shape}, {of.data(), &shape}, out, threads);
+}
+
 // Sums of a whole level: `build` directly, `derive` as the parent's sums minus the sibling's.
 void complete_sums(In3<std::int64_t> built, In1<std::int64_t> build, In3<std::int64_t> last,
                    In1<std::int64_t> derive, In1<std::int64_t> parent, Out3<std::int64_t> every) {
@@ -172,4 +191,5 @@ void bind_histogram(nb::module_& module) {
   module.def("histogram_u16", &histogram<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("complete_sums", &complete_sums, nb::call_guard<nb::gil_scoped_release>());
   module.def("node_totals", &node_totals, nb::call_guard<nb::gil_scoped_release>());
+  module.def("smaller_totals", &smaller_totals, nb::call_guard<nb::gil_scoped_release>());
 }

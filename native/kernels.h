@@ -31,6 +31,11 @@ inline std::size_t useful_threads(std::size_t steps, std::size_t threads) {
   return worthwhile < 1 ? 1 : (worthwhile < threads ? worthwhile : threads);
 }
 
+// Of two siblings, the one with fewer rows is summed (the left one if they have as many).
+inline std::size_t smaller_of(const std::int64_t* counts, std::size_t pair) {
+  return 2 * pair + (counts[2 * pair + 1] < counts[2 * pair]);
+}
+
 // Calls body(part, node, from, to, place) for runs of rows: positions from .. to of `node`, which come at `place` in the
 // list of all nodes' rows. Every part takes an equal share of that list. `steps` is the work of a row.
 class RowRuns {

@@ -9,11 +9,6 @@
 
 namespace {
 
-// Of two siblings, the one with fewer rows is summed (the left one if they have as many).
-std::size_t smaller_of(const std::int64_t* counts, std::size_t pair) {
-  return 2 * pair + (counts[2 * pair + 1] < counts[2 * pair]);
-}
-
 void smaller_siblings(In1<std::int64_t> counts, Out1<std::int64_t> smaller) {
   if (counts.shape(0) != 2 * smaller.shape(0)) throw std::invalid_argument("smaller_siblings: shapes do not fit together");
   for (std::size_t pair = 0; pair < smaller.shape(0); ++pair)
@@ -79,19 +74,100 @@ std::tuple<std::size_t, std::size_t, std::size_t> plan_level(In1<std::int64_t> c
   return {opened, built, derived};
 }
 
-// The nodes to sum of a request that was sent before the children's rows were known: `build` are those that it names.
-// With `least_summed` above 0, of two siblings the smaller one, if it has that many rows, stands for both. Fills in
-// `nodes` and returns how many there are.
-std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::int64_t min_node_rows,
-                        std::int64_t least_summed, Out1<std::int64_t> nodes) {
-  const std::size_t count = counts.shape(0);
-  if (count % 2 != 0 || nodes.shape(0) != count) throw std::invalid_argument("nodes_ahead: shapes do not fit together");
-  std::vector<char> may_split(count, 0);
-  for (std::size_t k = 0; k < build.shape(0); ++k) {
-    if (static_cast<std::size_t>(build.data()[k]) >= count) throw std::invalid_argument("nodes_ahead: no such node");
-    may_split[static_cast<std::size_t>(build.data()[k])] = 1;
+// Marks which children of an owner's splits may split again, if requests name them before their rows are known. The
+// choices `at` are split at `position` of a level with these `totals`; left[starts[k]:starts[k + 1]] are the sums of
+// the left child by each of the candidates that tie for node k. A node needs the hessian `least` to split. If `either`,
+// one child is summed for both, so it is enough that one may split; of a large hessian one has half.
+void children_ahead(In1<std::int64_t> at, In1<std::int32_t> position, In2<std::int64_t> totals, In1<std::int32_t> starts,
+                    In2<std::int64_t> left, double h_unit, double least, bool either, Out2<bool> may_split) {
+  const std::size_t nodes = at.shape(0);
+  bool fits = position.shape(0) == nodes && starts.shape(0) == nodes + 1 && totals.shape(1) == 2 && left.shape(1) == 2 &&
+              may_split.shape(1) == 2 && starts.data()[0] >= 0;
+  for (std::size_t k = 0; fits && k < nodes; ++k)
+    fits = static_cast<std::size_t>(at.data()[k]) < may_split.shape(0) && starts.data()[k] <= starts.data()[k + 1] &&
+           static_cast<std::size_t>(position.data()[k]) < totals.shape(0);
+  if (!fits || static_cast<std::size_t>(starts.data()[nodes]) > left.shape(0))
+    throw std::invalid_argument("children_ahead: shapes do not fit together");
+  for (std::size_t k = 0; k < nodes; ++k) {
+    const std::int64_t parent = totals.data()[2 * position.data()[k] + 1];
+    const bool sure = either && static_cast<double>(parent) * h_unit >= 2 * least;
+    bool enough[2] = {sure, sure};
+    for (std::int32_t i = starts.data()[k]; i < starts.data()[k + 1]; ++i) {
+      const std::int64_t h = left.data()[2 * i + 1];
+      enough[0] |= static_cast<double>(h) * h_unit >= least;
+      const std::int64_t rest = static_cast<std::int64_t>(static_cast<std::uint64_t>(parent) - static_cast<std::uint64_t>(h));
+      enough[1] |= static_cast<double>(rest) * h_unit >= least;
+    }
+    bool* out = may_split.data() + 2 * at.data()[k];
+    out[0] = enough[0] || (either && enough[1]);
+    out[1] = enough[1] || (either && enough[0]);
   }
-  std::size_t found = 0;
+}
+
+// Whether these values strictly increase, so that none occurs twice, and lie in [0, limit).
+bool increasing_below(In1<std::int32_t> values, std::int64_t limit) {
+  const std::int32_t* value = values.data();
+  const std::size_t count = values.shape(0);
+  bool fits = count == 0 || (value[0] >= 0 && value[count - 1] < limit);
+  for (std::size_t k = 1; k < count; ++k) fits &= value[k - 1] < value[k];
+  return fits;
+}
+
+// What is wrong with a request to split nodes; the order is that of `passive.REFUSED`.
+enum Refusal : int { kNothing, kLengths, kNodes, kFewRows, kNumbers, kLists, kCandidates };
+
+bool is_ragged(const In1<std::int32_t>& starts, std::size_t lists, std::size_t values) {
+  if (starts.shape(0) != lists + 1 || starts.data()[0] != 0) return false;
+  for (std::size_t k = 0; k < lists; ++k)
+    if (starts.data()[k] > starts.data()[k + 1]) return false;
+  return static_cast<std::size_t>(starts.data()[lists]) == values;
+}
+
+// The request names nodes at `position` of a level with these `counts` of rows and `numbers` in the trees `first_tree` +
+// `group`.
+// Node k has at least one of the handles handles[starts[k]:starts[k + 1]], which are below `candidates`, and handle j
+// lists set_starts[j + 1] - set_starts[j] of `set_bins` bins. Nodes with a sibling need it to have `min_node_rows` too.
+int refused_splits(In1<std::int32_t> position, In1<std::int32_t> tree, In1<std::int32_t> node, In1<std::int32_t> starts,
+                   In1<std::int32_t> handles, In1<std::int32_t> set_starts, std::size_t set_bins,
+                   In1<std::int64_t> counts, In1<std::int32_t> numbers, In1<std::int32_t> group,
+                   std::int64_t first_tree, bool siblings, std::int64_t min_node_rows, std::int64_t candidates) {
+  const std::size_t count = position.shape(0), nodes = counts.shape(0);
+  if (group.shape(0) != nodes || numbers.shape(0) != nodes || (siblings && nodes % 2 != 0))
+    throw std::invalid_argument("refused_splits: shapes do not fit together");
+  if (count == 0 || tree.shape(0) != count || node.shape(0) != count) return kLengths;
+  if (!increasing_below(position, static_cast<std::int64_t>(nodes))) return kNodes;
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::size_t at = static_cast<std::size_t>(position.data()[k]);
+    if (counts.data()[at] < min_node_rows || (siblings && counts.data()[at ^ 1] < min_node_rows)) return kFewRows;
+  }
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::size_t at = static_cast<std::size_t>(position.data()[k]);
+    if (tree.data()[k] != first_tree + group.data()[at] || node.data()[k] != numbers.data()[at]) return kNumbers;
+  }
+  if (!is_ragged(starts, count, handles.shape(0)) || !is_ragged(set_starts, handles.shape(0), set_bins)) return kLists;
+  for (std::size_t k = 0; k < count; ++k)
+    if (starts.data()[k] == starts.data()[k + 1]) return kCandidates;
+  for (std::size_t j = 0; j < handles.shape(0); ++j)
+    if (handles.data()[j] < 0 || handles.data()[j] >= candidates) return kCandidates;
+  return kNothing;
+}
+
+// The nodes to sum of a request that was sent before the children's rows were known: `named` are those that it names.
+// With `least_summed` above 0, of two siblings the smaller one, if it has that many rows, stands for both. Fills in
+// `nodes` (2, children): those to sum, and those whose sums are known then; returns how many of each.
+std::tuple<std::size_t, std::size_t> nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> named,
+                                                 std::int64_t min_node_rows, std::int64_t least_summed,
+                                                 Out2<std::int64_t> nodes) {
+  const std::size_t count = counts.shape(0);
+  if (count % 2 != 0 || nodes.shape(0) != 2 || nodes.shape(1) != count)
+    throw std::invalid_argument("nodes_ahead: shapes do not fit together");
+  std::vector<char> may_split(count, 0);
+  for (std::size_t k = 0; k < named.shape(0); ++k) {
+    if (static_cast<std::size_t>(named.data()[k]) >= count) throw std::invalid_argument("nodes_ahead: no such node");
+    may_split[static_cast<std::size_t>(named.data()[k])] = 1;
+  }
+  std::int64_t *build = nodes.data(), *known = build + count;
+  std::size_t built = 0, knows = 0;
   for (std::size_t pair = 0; pair < count / 2; ++pair) {
     const std::size_t smaller = smaller_of(counts.data(), pair);
     const bool enough = counts.data()[smaller] >= min_node_rows;
@@ -99,11 +175,15 @@ std::size_t nodes_ahead(In1<std::int64_t> counts, In1<std::int32_t> build, std::
     for (std::size_t child = 0; child < 2; ++child)
       wanted[child] = enough && may_split[2 * pair + child] && counts.data()[2 * pair + child] >= 2;
     const std::size_t summed = counts.data()[smaller] < least_summed ? smaller ^ 1 : smaller;
-    if (least_summed > 0 && (wanted[0] || wanted[1])) nodes.data()[found++] = static_cast<std::int64_t>(summed);
-    for (std::size_t child = 0; child < 2 && least_summed == 0; ++child)
-      if (wanted[child]) nodes.data()[found++] = static_cast<std::int64_t>(2 * pair + child);
+    const bool both = least_summed > 0 && (wanted[0] || wanted[1]);
+    if (both) build[built++] = static_cast<std::int64_t>(summed);
+    for (std::size_t child = 0; child < 2; ++child) {
+      const std::int64_t node = static_cast<std::int64_t>(2 * pair + child);
+      if (least_summed == 0 && wanted[child]) build[built++] = node;
+      if (both || (least_summed == 0 && wanted[child])) known[knows++] = node;
+    }
   }
-  return found;
+  return {built, knows};
 }
 
 // For every open node the first best of all owners' candidates, if its gain is at least `gamma` and above `least`: fills
@@ -142,6 +222,9 @@ void bind_level(nb::module_& module) {
   module.def("smaller_siblings", &smaller_siblings, nb::call_guard<nb::gil_scoped_release>());
   module.def("number_children", &number_children, nb::call_guard<nb::gil_scoped_release>());
   module.def("plan_level", &plan_level, nb::call_guard<nb::gil_scoped_release>());
+  module.def("children_ahead", &children_ahead, nb::call_guard<nb::gil_scoped_release>());
+  module.def("increasing_below", &increasing_below, nb::call_guard<nb::gil_scoped_release>());
+  module.def("refused_splits", &refused_splits, nb::call_guard<nb::gil_scoped_release>());
   module.def("nodes_ahead", &nodes_ahead, nb::call_guard<nb::gil_scoped_release>());
   module.def("best_offers", &best_offers, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -51,6 +51,15 @@ def node_totals(
     out: NDArray[int64],
     threads: int,
 ) -> None: ...
+def smaller_totals(
+    gradients: NDArray[int32],
+    rows: NDArray[int32],
+    begin: NDArray[int64],
+    end: NDArray[int64],
+    group: NDArray[int32],
+    out: NDArray[int64],
+    threads: int,
+) -> None: ...
 def route_u8(
     bins: NDArray[uint8],
     rows: NDArray[int32],
@@ -104,9 +113,37 @@ def plan_level(
     totals: NDArray[int64],
     plan: NDArray[int64],
 ) -> tuple[int, int, int]: ...
-def nodes_ahead(
-    counts: NDArray[int64], build: NDArray[int32], min_node_rows: int, least_summed: int, nodes: NDArray[int64]
+def children_ahead(
+    at: NDArray[int64],
+    position: NDArray[int32],
+    totals: NDArray[int64],
+    starts: NDArray[int32],
+    left: NDArray[int64],
+    h_unit: float,
+    least: float,
+    either: bool,
+    may_split: NDArray[bool_],
+) -> None: ...
+def increasing_below(values: NDArray[int32], limit: int) -> bool: ...
+def refused_splits(
+    position: NDArray[int32],
+    tree: NDArray[int32],
+    node: NDArray[int32],
+    starts: NDArray[int32],
+    handles: NDArray[int32],
+    set_starts: NDArray[int32],
+    set_bins: int,
+    counts: NDArray[int64],
+    numbers: NDArray[int32],
+    group: NDArray[int32],
+    first_tree: int,
+    siblings: bool,
+    min_node_rows: int,
+    candidates: int,
 ) -> int: ...
+def nodes_ahead(
+    counts: NDArray[int64], named: NDArray[int32], min_node_rows: int, least_summed: int, nodes: NDArray[int64]
+) -> tuple[int, int]: ...
 def best_offers(
     gains: Sequence[NDArray[float64]],
     handles: Sequence[NDArray[int32]],

@@ -191,7 +191,7 @@ def _entered(request: StatisticsRequest, current: ReplayedRound, view: View) -> 
     fit = _children(above.fit.of(split), is_own, None if answer is None else answer.fit_left, request.fit_left)
     answered = None if answer is None else answer.routed_left
     if request.ahead:
-        request = replace(request, build=summed_ahead(fit, request, view.config).astype(np.int32))
+        request = replace(request, build=summed_ahead(fit, request, view.config)[0].astype(np.int32))
     return ReplayedLevel(request, fit, _children(above.routed.of(split), is_own, answered, request.routed_left))
 
 

@@ -38,9 +38,51 @@ class Rule(NamedTuple):
     left_set: tuple[int, ...] | None = None
 
 
-def in_all_columns(rule: Rule, columns: Int32Array | None) -> Rule:
-    """The same rule in the numbering of all columns; `columns` lists those that took part in the tree."""
-    return rule if columns is None else rule._replace(feature=int(columns[rule.feature]))
+class Rules(NamedTuple):
+    """The same for several splits; `left_sets` is None if all are thresholds."""
+
+    feature: Int32Array
+    threshold: Float32Array
+    default_left: BoolArray
+    left_sets: Sequence[tuple[int, ...] | None] | None
+
+    def in_all_columns(self, columns: Int32Array | None) -> Rules:
+        """In the numbering of all columns; `columns` lists those that took part in the tree, None for all."""
+        return self if columns is None else self._replace(feature=columns[self.feature])
+
+    @staticmethod
+    def of(rules: Sequence[Rule]) -> Rules:
+        sets = [rule.left_set for rule in rules]
+        return Rules(
+            np.array([rule.feature for rule in rules], dtype=np.int32),
+            np.array([rule.threshold for rule in rules], dtype=np.float32),
+            np.array([rule.default_left for rule in rules], dtype=np.bool_),
+            None if all(each is None for each in sets) else sets,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Rules]) -> Rules:
+        sets = None if all(part.left_sets is None for part in parts) else [each for part in parts for each in part.sets]
+        return Rules(
+            np.concatenate([part.feature for part in parts]),
+            np.concatenate([part.threshold for part in parts]),
+            np.concatenate([part.default_left for part in parts]),
+            sets,
+        )
+
+    @property
+    def sets(self) -> Sequence[tuple[int, ...] | None]:
+        """The left set of each split, None for a threshold."""
+        return [None] * len(self.feature) if self.left_sets is None else self.left_sets
+
+    def take(self, places: Int64Array) -> Rules:
+        """Those at these places."""
+        chosen: list[int] = places.tolist()
+        sets = None if self.left_sets is None else [self.left_sets[place] for place in chosen]
+        return Rules(self.feature[places], self.threshold[places], self.default_left[places], sets)
+
+    def listed(self) -> list[Rule]:
+        return list(map(Rule, self.feature.tolist(), self.threshold, self.default_left.tolist(), self.sets))
 
 
 @dataclass(eq=False)
@@ -293,22 +335,24 @@ class ColumnBlock:
             routed.append((chosen, out))
         return rows.merged(routed)
 
-    def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
+    def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> Rules:
         """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
-        features: list[int] = splits.feature.tolist()
         slots = self.layout.offsets[splits.feature] + splits.bin
         if bins.per_node:
             nodes: list[int] = positions.tolist()
             values = [self._thresholds_by(bins.cuts[node])[slot] for node, slot in zip(nodes, slots, strict=True)]
+            thresholds = np.array(values, dtype=np.float32)
         else:
-            values = self._thresholds[slots].tolist()
-        thresholds = [np.float32(value) for value in values]
-        left_sets: list[tuple[int, ...] | None] = [None] * len(features)
+            thresholds = self._thresholds[slots]
+        left_sets: list[tuple[int, ...] | None] | None = None
         if not self.layout.all_numeric:
-            for k, feature in enumerate(features):
-                if self.kinds[feature] is not ColumnKind.NUMERIC:
-                    left_sets[k] = tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
-        return list(map(Rule, features, thresholds, splits.default_left.tolist(), left_sets))
+            left_sets = [
+                None
+                if self.kinds[feature] is ColumnKind.NUMERIC
+                else tuple(splits.left[k, : self.categories[feature]].nonzero()[0].tolist())
+                for k, feature in enumerate(splits.feature.tolist())
+            ]
+        return Rules(splits.feature, thresholds, splits.default_left, left_sets)
 
     @cached_property
     def _thresholds(self) -> Float32Array:

@@ -65,6 +65,11 @@ class Level:
     derive: Int64Array
     parent: Int64Array
 
+    def asking(self, open: Int64Array, build: Int64Array) -> Level:
+        """The same level, of which others are asked for sums of the nodes `build`, which give those of `open`."""
+        known = self.depth, self.node, self.fit, self.routed, self.totals
+        return Level(*known, open, build, self.derive, self.parent)
+
 
 @dataclass(eq=False)
 class Choices:
@@ -202,9 +207,8 @@ def _next_level(
 ) -> Level:
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     nodes = fit.nodes
-    smaller, totals = np.empty(nodes // 2, dtype=np.int64), np.empty((nodes, 2), dtype=np.int64)
-    _native.smaller_siblings(fit.counts, smaller)
-    summed, plan = fit.of(smaller).totals(start.gradients), np.empty((4, nodes), dtype=np.int64)
+    totals, plan = np.empty((nodes, 2), dtype=np.int64), np.empty((4, nodes), dtype=np.int64)
+    summed = fit.smaller_totals(start.gradients)
     least = config.min_child_weight, config.min_node_rows, derives_siblings
     opened, built, derived = _native.plan_level(
         fit.counts, summed, level.totals, position, start.scale.h_unit, *least, totals, plan
@@ -277,9 +281,8 @@ class Forest:
         self._sizes = np.ones(trees, dtype=np.int32)  # nodes of each tree so far
         self._nodes = 0  # nodes of all levels so far
         self._levels: list[tuple[AnyArray, ...]] = []  # group, weight and totals of every node
-        self._splits: list[
-            tuple[AnyArray, ...]
-        ] = []  # place among all nodes, left child, owner and gain of every split
+        # The place among all nodes, left child, owner and gain of every split.
+        self._splits: list[tuple[AnyArray, ...]] = []
 
     def note_level(self, level: Level, weight: Float32Array, choices: Choices | None) -> Int32Array:
         """Record a level: the weights of all its nodes, and those that split. Returns the children's numbers.
@@ -300,10 +303,10 @@ class Forest:
         group, weight, totals = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
         left, owner = np.full(len(group), LEAF, dtype=np.int32), np.full(len(group), LEAF, dtype=np.int32)
         gain, cover = np.zeros(len(group)), totals[:, 1] * scale.h_unit
-        for place, *known in self._splits:
+        if self._splits:
+            place, *known = (np.concatenate(parts) for parts in zip(*self._splits, strict=True))
             left[place], owner[place], gain[place] = known
-        grown: list[Tree] = []
-        for tree in range(len(self._sizes)):
-            own = slice(None) if len(self._sizes) == 1 else group == tree
-            grown.append(Tree(left[own], owner[own], weight[own], gain[own], cover[own]))
-        return grown
+        if len(self._sizes) == 1:
+            return [Tree(left, owner, weight, gain, cover)]
+        each = (group == tree for tree in range(len(self._sizes)))
+        return [Tree(left[own], owner[own], weight[own], gain[own], cover[own]) for own in each]

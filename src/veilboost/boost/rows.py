@@ -88,10 +88,16 @@ class RowGroups:
     def split_by(self, part_of: Int32Array, parts: Sequence[Assignments | ReceivedAssignments]) -> RowGroups:
         """The same from assignments in parts: those of the rows of node k are in parts[part_of[k]]."""
         children, starts = np.empty(self.size, dtype=np.int32), np.empty(2 * self.nodes + 1, dtype=np.int64)
-        packed = [isinstance(part, ReceivedAssignments) for part in parts]
-        bits = [part.packed() if isinstance(part, ReceivedAssignments) else part for part in parts]
+        bits: list[UInt8Array] = []
+        packed: list[bool] = []
+        for part in parts:
+            received = isinstance(part, ReceivedAssignments)
+            packed.append(received)
+            bits.append(part.packed() if received else part)
         _native.split_rows(self.rows, self.begin, self.end, part_of, bits, packed, children, starts, self.threads)
-        return RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
+        split = RowGroups(children, starts[:-1], starts[1:], self.group.repeat(2), threads=self.threads)
+        split._size = self.size
+        return split
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         """Select the left/right assignments of the chosen nodes from those of all rows."""
@@ -115,14 +121,26 @@ class RowGroups:
         for first in range(0, max(len(left), 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(left[first : first + ASSIGNMENTS_AT_ONCE])
 
-    def receiver(self) -> ReceivedAssignments:
-        """An empty receiver of such pieces."""
-        return ReceivedAssignments(self.size)
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
+        """An empty receiver of such pieces for these nodes."""
+        return ReceivedAssignments(sum(self.counts[nodes].tolist()))
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
         sums = np.empty((self.nodes, 2), dtype=np.int64)
         _native.node_totals(gradients, self.rows, self.begin, self.end, self.group, sums, self.threads)
+        return sums
+
+    def smaller(self) -> Int64Array:
+        """The smaller of each two siblings."""
+        nodes = np.empty(self.nodes // 2, dtype=np.int64)
+        _native.smaller_siblings(self.counts, nodes)
+        return nodes
+
+    def smaller_totals(self, gradients: Int32Array) -> Int64Array:
+        """`self.of(self.smaller()).totals(gradients)`, in one step."""
+        sums = np.empty((self.nodes // 2, 2), dtype=np.int64)
+        _native.smaller_totals(gradients, self.rows, self.begin, self.end, self.group, sums, self.threads)
         return sums
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
@@ -178,7 +196,7 @@ class NoRows(RowGroups):
     def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
         yield _NO_BITS
 
-    def receiver(self) -> ReceivedAssignments:
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
         return _NOTHING_RECEIVED
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
@@ -236,7 +254,8 @@ class ReceivedAssignments:
 
     def rows_of(self, piece: UInt8Array) -> int:
         """The number of rows in the next piece. Raises unless the piece has their bits."""
-        rows = min(max(self.rows - self.pieces * ASSIGNMENTS_AT_ONCE, 0), ASSIGNMENTS_AT_ONCE)
+        rows = self.rows - self.pieces * ASSIGNMENTS_AT_ONCE
+        rows = ASSIGNMENTS_AT_ONCE if rows > ASSIGNMENTS_AT_ONCE else rows if rows > 0 else 0
         if len(piece) != (rows + 7) // 8:
             raise MalformedMessage("received left/right assignments for the wrong number of rows")
         return rows

@@ -99,8 +99,8 @@ class ShardedRows(RowGroups):
         for low in range(0, max(self.size, 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(assignments.between(low, low + ASSIGNMENTS_AT_ONCE))
 
-    def receiver(self) -> ReceivedAssignments:
-        return ShardedReceived(self.shards, self.by_shard)
+    def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
+        return ShardedReceived(self.shards, self.by_shard[:, nodes])
 
     def _assignments(self, left: Assignments) -> ShardedAssignments:
         return in_shards(self.shards, self.by_shard, left)
@@ -109,6 +109,9 @@ class ShardedRows(RowGroups):
         if not self.size:
             return np.zeros((self.nodes, 2), dtype=np.int64)
         return self._added(RowGroups.totals, self.shards.place(gradients, axis=1))
+
+    def smaller_totals(self, gradients: Int32Array) -> Int64Array:
+        return self.of(self.smaller()).totals(gradients)
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
         if not isinstance(margin, ShardedArray):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
-from veilboost.boost.columns import Rule
+from veilboost.boost.columns import Rule, Rules
 from veilboost.boost.grower import Tree
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.config import TrainingConfig
@@ -63,19 +63,24 @@ class SplitRecords:
     def of(rules: Mapping[tuple[int, int], Rule]) -> SplitRecords:
         """Create records from the rules of nodes (tree, node)."""
         keys = sorted(rules)
-        ordered = [rules[key] for key in keys]
-        sets = [rule.left_set for rule in ordered if rule.left_set is not None]
+        tree, node = (np.array([key[part] for key in keys], dtype=np.int32) for part in (0, 1))
+        return SplitRecords.in_order(tree, node, Rules.of([rules[key] for key in keys]))
+
+    @staticmethod
+    def in_order(tree: Int32Array, node: Int32Array, rules: Rules) -> SplitRecords:
+        """Create records from the rules of these nodes, which are sorted."""
+        sets = [members for members in rules.sets if members is not None]
         width = max((max(members, default=-1) + 1 for members in sets), default=0) or 1
         left_sets = np.zeros((len(sets), width), dtype=np.bool_)
         for row, members in enumerate(sets):
             left_sets[row, list(members)] = True
-        is_set = np.array([rule.left_set is not None for rule in ordered], dtype=np.bool_)
+        is_set = np.array([members is not None for members in rules.sets], dtype=np.bool_)
         return SplitRecords(
-            tree=np.array([key[0] for key in keys], dtype=np.int32),
-            node=np.array([key[1] for key in keys], dtype=np.int32),
-            feature=np.array([rule.feature for rule in ordered], dtype=np.int32),
-            threshold=np.array([rule.threshold for rule in ordered], dtype=np.float32),
-            default_left=np.array([rule.default_left for rule in ordered], dtype=np.bool_),
+            tree=tree,
+            node=node,
+            feature=rules.feature,
+            threshold=rules.threshold,
+            default_left=rules.default_left,
             set_of=np.where(is_set, np.cumsum(is_set) - 1, -1).astype(np.int32),
             left_sets=left_sets,
         )

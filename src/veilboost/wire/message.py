@@ -152,8 +152,8 @@ def frame_size(message: Message) -> int:
     size = plan.least_size
     for name, _ in plan.scalars:  # most are integers; true is as long as True
         size += len(str(values[name])) if type(values[name]) in (int, bool) else len(_to_json(values[name]))
-    for item in plan.arrays:
-        size += -size % _ALIGN + values[item.name].size * item.itemsize
+    for name, itemsize in plan.buffers:
+        size += -size % _ALIGN + values[name].size * itemsize
     return size
 
 
@@ -227,7 +227,6 @@ class ArrayField:
     name: str
     dtype: np.dtype[Any]
     ndim: int
-    itemsize: int
 
 
 @dataclass(frozen=True)
@@ -238,6 +237,7 @@ class Plan:
     name: str
     scalars: tuple[tuple[str, Any], ...]
     arrays: tuple[ArrayField, ...]
+    buffers: tuple[tuple[str, int], ...]  # the name of each array, and the size of its elements
     signature: bytes
     sizes: struct.Struct
     least_size: int
@@ -253,7 +253,7 @@ def _plan(cls: type[Message]) -> Plan:
         if get_origin(hint) is Annotated:
             spec = next(extra for extra in get_args(hint)[1:] if isinstance(extra, ArraySpec))
             dtype = np.dtype(spec.dtype).newbyteorder("<")
-            arrays.append(ArrayField(item.name, dtype, spec.ndim, dtype.itemsize))
+            arrays.append(ArrayField(item.name, dtype, spec.ndim))
         elif hint in (int, float, bool, str, tuple[str, ...]):
             scalars.append((item.name, hint))
         else:
@@ -263,7 +263,8 @@ def _plan(cls: type[Message]) -> Plan:
     name = cls.type_name()
     signature = f"{name} {dtypes}".encode("ascii")
     least_size = _ALIGN + len(signature) + sizes.size + max(2, 1 + len(scalars))  # brackets and commas of the scalars
-    return Plan(cls, name, tuple(scalars), tuple(arrays), signature, sizes, least_size)
+    buffers = tuple((item.name, item.dtype.itemsize) for item in arrays)
+    return Plan(cls, name, tuple(scalars), tuple(arrays), buffers, signature, sizes, least_size)
 
 
 def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,12 @@ def test_histogram_equals_its_numpy_twin(dtype, threads, rows, largest):
     totals = np.empty((5, 2), dtype=np.int64)
     _native.node_totals(gradients, order, begin, end, group, totals, threads)
     np.testing.assert_array_equal(totals, expected[:, : widths[0]].sum(axis=1))
+    smaller, pairs = [2 * pair + (end - begin)[2 * pair : 2 * pair + 2].argmin() for pair in range(2)], slice(4)
+    of_smaller = np.empty((2, 2), dtype=np.int64)
+    _native.smaller_totals(gradients, order, begin[pairs], end[pairs], group[pairs], of_smaller, threads)
+    np.testing.assert_array_equal(of_smaller, totals[smaller])
+    with pytest.raises(ValueError, match="smaller_totals"):
+        _native.smaller_totals(gradients, order, begin, end, group, of_smaller, threads)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -107,6 +115,28 @@ def test_routes_and_row_groups(dtype, rows, threads):
         at += len(own)
         np.testing.assert_array_equal(children[starts[2 * k] : starts[2 * k + 1]], own[bits == 1])
         np.testing.assert_array_equal(children[starts[2 * k + 1] : starts[2 * k + 2]], own[bits == 0])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nodes_of_any_size_are_split_in_order(packed):
+    """Eight rows are moved together, from the first whole byte of assignments on; nothing else may be written."""
+    rng = np.random.default_rng(11)
+    for _ in range(200):
+        counts = rng.integers(0, 40, size=rng.integers(1, 9))
+        end = np.cumsum(counts)
+        begin, rows = end - counts, rng.permutation(end[-1]).astype(np.int32)
+        left = (rng.random(end[-1]) < rng.random()).astype(np.uint8)
+        room = np.full(end[-1] + 16, -1, dtype=np.int32)
+        starts = np.empty(2 * len(counts) + 1, dtype=np.int64)
+        bits = np.packbits(left) if packed else left * rng.integers(1, 256, size=end[-1]).astype(np.uint8)
+        part_of = np.zeros(len(counts), dtype=np.int32)
+        _native.split_rows(rows, begin, end, part_of, [bits], [packed], room[8:-8], starts, 1)
+        nodes = [(rows[b:e], left[b:e] == 1) for b, e in zip(begin, end, strict=True)]
+        children = [own[side] for own, is_left in nodes for side in (is_left, ~is_left)]
+        np.testing.assert_array_equal(room[8:-8], np.concatenate(children))
+        np.testing.assert_array_equal(starts, np.cumsum([0, *map(len, children)]))
+        assert (room[:8] == -1).all()
+        assert (room[-8:] == -1).all()
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -382,18 +412,106 @@ def test_a_level_is_planned_as_by_its_definition(derives, least_rows):
     assert len(found[0]) > 20
 
     named = np.sort(rng.permutation(2 * pairs)[:300]).astype(np.int32)
-    nodes = np.empty(2 * pairs, dtype=np.int64)
+    nodes = np.empty((2, 2 * pairs), dtype=np.int64)
     least_summed = 3 if derives else 0
-    ahead = nodes[: _native.nodes_ahead(counts, named, least_rows, least_summed, nodes)]
+    sizes = _native.nodes_ahead(counts, named, least_rows, least_summed, nodes)
+    ahead, known_then = (nodes[row, :size] for row, size in enumerate(sizes))
     wanted = np.isin(np.arange(2 * pairs), named) & (counts >= 2) & (np.minimum(left, right).repeat(2) >= least_rows)
     summed = np.where(counts[smaller] < least_summed, smaller ^ 1, smaller)
     np.testing.assert_array_equal(
         ahead, summed[wanted[smaller] | wanted[smaller ^ 1]] if derives else np.flatnonzero(wanted)
     )
+    np.testing.assert_array_equal(known_then, np.union1d(ahead, ahead ^ 1) if derives else ahead)
     with pytest.raises(ValueError, match="no such node"):
         _native.nodes_ahead(counts, named + np.int32(2 * pairs), least_rows, least_summed, nodes)
     with pytest.raises(ValueError, match="no such node"):
         _native.plan_level(counts, known, above, position + 300, unit, weight, least_rows, derives, totals, plan)
+
+
+@pytest.mark.parametrize("either", [True, False])
+def test_children_ahead_are_those_with_enough_hessian_by_any_tied_candidate(either):
+    rng = np.random.default_rng(17)
+    unit, least, nodes = 1 / 8, 2.0, 300
+    totals = rng.integers(0, 64, size=(2 * nodes, 2))
+    at, position = np.sort(rng.permutation(500)[:nodes]), np.sort(rng.permutation(2 * nodes)[:nodes]).astype(np.int32)
+    ties = rng.integers(1, 4, size=nodes)
+    starts = np.concatenate(([0], np.cumsum(ties))).astype(np.int32)
+    parents = totals[position, 1].repeat(ties)
+    left = np.stack((rng.integers(-9, 9, size=len(parents)), rng.integers(0, parents + 1)), axis=1)
+    may_split = np.zeros((500, 2), dtype=np.bool_)
+    _native.children_ahead(at, position, totals, starts, left, unit, least, either, may_split)
+    each = np.stack((left[:, 1], parents - left[:, 1]), axis=1) * unit >= least
+    expected = np.stack([each[low:high].any(axis=0) for low, high in itertools.pairwise(starts)])
+    if either:
+        expected |= expected[:, ::-1] | (totals[position, 1] * unit >= 2 * least)[:, None]
+    np.testing.assert_array_equal(may_split[at], expected)
+    assert 20 < expected.sum() < 2 * nodes - 20
+    assert not np.delete(may_split, at, axis=0).any()
+    for wrong in ((at + 500, position, starts), (at, position + 2 * nodes, starts), (at, position, starts + 1)):
+        with pytest.raises(ValueError, match="shapes"):
+            _native.children_ahead(*wrong[:2], totals, wrong[2], left, unit, least, either, may_split)
+
+
+def test_values_increase_below_a_limit():
+    for values, limit in (([], 0), ([0], 1), ([0, 3, 4], 5)):
+        assert _native.increasing_below(np.array(values, dtype=np.int32), limit)
+    for values, limit in (([0], 0), ([-1, 2], 5), ([0, 3, 5], 5), ([0, 3, 3], 5), ([2, 1, 3], 5), ([-(2**31)], 5)):
+        assert not _native.increasing_below(np.array(values, dtype=np.int32), limit)
+
+
+LENGTHS, NODES, FEW_ROWS, NUMBERS, LISTS, CANDIDATES = range(1, 7)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "change"),
+    [
+        (0, {}),
+        (0, {"siblings": False, "position": [0, 3], "node": [5, 8]}),
+        (LENGTHS, {"position": [], "tree": [], "node": []}),
+        (LENGTHS, {"tree": [20]}),
+        (LENGTHS, {"node": [5, 6, 7]}),
+        (NODES, {"position": [1, 4]}),
+        (NODES, {"position": [-1, 1]}),
+        (NODES, {"position": [1, 1]}),
+        (NODES, {"position": [1, 0]}),
+        (FEW_ROWS, {"position": [1, 2]}),
+        (FEW_ROWS, {"position": [1, 3]}),  # its sibling has few
+        (NUMBERS, {"tree": [20, 20]}),
+        (NUMBERS, {"tree": [-20, 20]}),
+        (NUMBERS, {"node": [5, 5]}),
+        (NUMBERS, {"node": [5, -6]}),
+        (LISTS, {"starts": [0, 1]}),
+        (LISTS, {"starts": [1, 2, 3]}),
+        (LISTS, {"starts": [0, 1, 2]}),
+        (LISTS, {"starts": [0, 4, 3]}),
+        (LISTS, {"starts": []}),
+        (LISTS, {"set_starts": [0, 1, 3]}),
+        (LISTS, {"set_starts": [0, 2, 1, 3]}),
+        (LISTS, {"set_bins": 4}),
+        (CANDIDATES, {"starts": [0, 0, 3]}),  # no candidate for the first
+        (CANDIDATES, {"handles": [8, 40, 9]}),
+        (CANDIDATES, {"handles": [8, -1, 9]}),
+    ],
+)
+def test_refused_requests_to_split(refusal, change):
+    request = {
+        "position": [0, 1],
+        "tree": [20, 21],
+        "node": [5, 6],
+        "starts": [0, 1, 3],
+        "handles": [8, 39, 9],
+        "set_starts": [0, 1, 1, 3],
+        "set_bins": 3,
+        "counts": np.array([9, 7, 2, 30]),
+        "numbers": [5, 6, 7, 8],
+        "group": [0, 1, 1, 1],
+        "first_tree": 20,
+        "siblings": True,
+        "min_node_rows": 3,
+        "candidates": 40,
+    } | change
+    arrays = {name: np.array(value, dtype=np.int32) for name, value in request.items() if isinstance(value, list)}
+    assert _native.refused_splits(*(request | arrays).values()) == refusal
 
 
 def test_the_best_offer_is_the_first_owners_on_a_tie():

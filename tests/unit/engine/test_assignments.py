@@ -165,7 +165,7 @@ def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
             ]
             pieces = list(groups.packed_pieces(merged))
             assert [piece.tolist() for piece in pieces] == [piece.tolist() for piece in here.packed_pieces(left)]
-            receiver = groups.receiver()
+            receiver = groups.receiver(np.arange(groups.nodes))
             for piece in pieces:
                 assert groups.size == 0 or not receiver.complete
                 receiver = receiver.plus(piece)

@@ -22,6 +22,7 @@ from veilboost import Federation
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
 from veilboost.errors import CheckpointFailed, DamagedState, FolderLocked, JobExists, PeerRefused, StateDiffers
+from veilboost.model.share import SplitRecords
 from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.daemon import Daemon
@@ -212,8 +213,8 @@ def test_a_job_is_not_finished_with_a_party_that_lacks_a_split(pair: Pair, monke
 
     def forgetful(self: VerticalPassive, message: object) -> object:
         answer = end(self, message)
-        rules = self._rules._rules
-        rules.pop(next(iter(rules)))
+        _, *others = self.records().rules().items()
+        self.restore(SplitRecords.of(dict(others)))
         return answer
 
     monkeypatch.setattr(VerticalPassive, "_end_training", forgetful)

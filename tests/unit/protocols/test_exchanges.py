@@ -234,7 +234,7 @@ def ahead(*build, smaller=1):
 )
 def test_the_receiver_chooses_nodes_by_their_rows(counts, least, build, smaller, summed):
     config = TrainingConfig(min_node_rows=least)
-    assert summed_ahead(groups(*counts), ahead(*build, smaller=smaller), config).tolist() == summed
+    assert summed_ahead(groups(*counts), ahead(*build, smaller=smaller), config)[0].tolist() == summed
 
 
 def meddled(monkeypatch, tables, config, meddle):

@@ -64,7 +64,7 @@ class ElxgbPassiveCipher(PassiveCipher):
         place = np.argsort(state.shuffle.slots)  # position of each own slot in this round's order
         handles: list[int] = best.best_handle.tolist() if len(place) else []
         sent = (2 * int(place[handle >> 1]) + (handle & 1) for handle in handles)
-        self._best = dict(zip(message.build.tolist(), sent, strict=bool(handles)))
+        self._best = dict(zip(state.build.tolist(), sent, strict=bool(handles)))
         return LocalGains(best.best_gain)
 
     def chosen(self, message: SplitRequest) -> SplitRequest:

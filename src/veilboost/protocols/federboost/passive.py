@@ -31,6 +31,7 @@ class FederBoostPassiveCipher(PassiveCipher):
         """A round has only a number and columns."""
         if not isinstance(message, BucketRound) or len(message.fit):
             raise UnexpectedMessage("a round of another protocol")
+        self._split = set[tuple[int, int]]()  # the nodes of the round that are split here
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
         raise UnexpectedMessage("federboost does not sum at passive parties: the active party has the buckets")
@@ -74,11 +75,12 @@ class FederBoostPassiveCipher(PassiveCipher):
         if (message.tree < first).any() or (message.tree >= first + self.job.trees_per_round).any():
             raise MalformedMessage("a split names a tree of another round")
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if len(set(keys)) != count or self.job.rules.has_any(keys) or int(message.node.min()) < 0:
+        if len(set(keys)) != count or not self._split.isdisjoint(keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a node is already split, or named twice")
         splits = state.block.splits_of(message.handles)
         rules = state.block.rules_of(splits, state.block.shared_bins, np.zeros(count, dtype=np.int64))
-        self.job.rules.note(keys, rules, state.columns)
+        self._split.update(keys)
+        self.job.rules.note(message.tree, message.node, rules, state.columns)
         return Done()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.booster import RoundResult, Watcher, sample_columns
-from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
+from veilboost.boost.columns import ColumnBlock, Rule
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
@@ -109,8 +109,8 @@ class Stumps:
             at_left = sums[tree, begin : begin + width][left].sum(axis=0)
             children = np.stack((at_left, whole[tree] - at_left))
             weight = self._weights(children, scale)
-            rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64))[0]
-            self.rules[len(trees), 0] = in_all_columns(rule, columns)
+            rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64)).in_all_columns(columns)
+            self.rules[len(trees), 0] = rule.listed()[0]
             trees.append(_stump(weight, gain, cover, children[:, 1] * scale.h_unit))
             self._move(bins.bins[0], feature, left, weight, tree)
 

@@ -170,7 +170,7 @@ class MaskedPassiveCipher(PassiveCipher):
         level = LevelMasks(self, state, build, drawn.bytes(32))
         event = masks_event(self.noise, state.number, state.depth, level.most_candidates, content.hex())
         self.context.account.spend(event)
-        self._build = message.build
+        self._build = state.build
         return self._next(level)
 
     def other(self, message: Message, state: RoundState | None) -> Message:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
+from veilboost.boost.columns import ColumnBlock, Rule
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import Assignments, RowGroups
@@ -52,6 +52,9 @@ class SummedNodes(RowGroups):
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         return self.sums
+
+    def smaller_totals(self, gradients: Int32Array) -> Int64Array:
+        return self.sums[self.smaller()]
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
         """Do nothing: participants hold the rows, and receive the weights by messages."""
@@ -162,9 +165,10 @@ class SecaggFinder(SplitFinder):
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
         rules = self._block.rules_of(self._block.splits_of(handles, sets), self._block.shared_bins, position)
+        rules = rules.in_all_columns(self._start.columns[0]).listed()
         trees = self._start.number * self._trees + level.fit.group[position]
-        for key, rule in zip(zip(trees.tolist(), level.node[position].tolist(), strict=True), rules, strict=True):
-            self.rules[key] = in_all_columns(rule, self._start.columns[0])
+        keys = zip(trees.tolist(), level.node[position].tolist(), strict=True)
+        self.rules.update(zip(keys, rules, strict=True))
         self._unsent = self._unsent._replace(
             position=position.astype(np.int32),
             handles=handles,

@@ -42,7 +42,6 @@ from veilboost.protocols.secagg.accounting import releases, repetition
 from veilboost.protocols.secagg.noise import SumNoise, least_roster
 from veilboost.protocols.secagg.rosters import Rosters, signed, with_dropouts
 from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, most_values, score_histogram
-from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,
     Column,
@@ -330,7 +329,7 @@ class SecaggParticipant(ParticipantRole):
         else:
             self._groups = self._apply(message)
         fit = self._groups[0]
-        if not within(message.build, 0, fit.nodes) or not increasing(message.build):
+        if not _native.increasing_below(message.build, fit.nodes):
             raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
         if message.depth == 0:
             again = self._context.account.begin(f"round {message.number}", len(self._margin))
@@ -408,9 +407,9 @@ class SecaggParticipant(ParticipantRole):
     def _apply(self, message: messages.LevelResult) -> list[RowGroups]:
         """Apply the result of the last level: leaves get their weights, the other nodes split."""
         nodes, block = self._groups[0].nodes, self._round_block
-        every = np.sort(np.concatenate((message.leaves, message.position)))
-        if not np.array_equal(every, np.arange(nodes)) or not (
-            increasing(message.leaves) and increasing(message.position)
+        parts = message.leaves, message.position
+        if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(nodes)) or not all(
+            _native.increasing_below(part, nodes) for part in parts
         ):
             raise MalformedMessage("each node of a level must be either a leaf or split, once")
         if len(message.weights) != len(message.leaves) or len(message.handles) != len(message.position):

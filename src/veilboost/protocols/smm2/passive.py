@@ -66,7 +66,9 @@ class Smm2PassiveCipher(PassiveCipher):
                 source = self.context.randomness.for_request("kernel", state.number, message.depth, node, content)
                 for each in blocks_of_node(node, own, self._options.columns(len(rows))):
                     found += secure_kernel(each, self._options, source, self._buffer)
-        self._waiting = WaitingLevel(message, state.block.layout, [each for each, _ in found], counts, self._scored)
+        self._waiting = WaitingLevel(
+            message, state.build, state.block.layout, [each for each, _ in found], counts, self._scored
+        )
         self._scored = None
         kernels = [kernel.ravel() for _, kernel in found]
         return Smm2Kernels(
@@ -81,7 +83,7 @@ class Smm2PassiveCipher(PassiveCipher):
         waiting, config = self._waiting, self.job.config
         if waiting is None or state is None or message.depth != waiting.request.depth:
             raise UnexpectedMessage("masked gradients arrived for another level")
-        if message.totals.shape != (len(waiting.request.build), 2):
+        if message.totals.shape != (len(waiting.build), 2):
             raise MalformedMessage("the totals are of other nodes")
         nodes = scored_nodes(waiting.build, message.depth, config)
         known = waiting.known(message, nodes)
@@ -111,14 +113,11 @@ class WaitingLevel:
     """A level whose kernel vectors were sent: everything needed to compute sums from the answer."""
 
     request: StatisticsRequest
+    build: Int64Array
     layout: BinLayout
     blocks: list[Block]
     counts: list[list[Int64Array]]
     above: ScoredLevel | None
-
-    @property
-    def build(self) -> Int64Array:
-        return self.request.build.astype(np.int64)
 
     def known(self, message: Smm2Masked, nodes: Int64Array) -> Int64Array:
         """Sums of (g, h) per bin and, in the last entry, of the whole node, for all nodes to score."""
@@ -135,7 +134,7 @@ class WaitingLevel:
         shapes = [(len(block.groups), 2) for block in self.blocks]
         if len(message.masked) != sum(2 * rows for rows, _ in shapes):
             raise MalformedMessage("the masked gradients are of other nodes")
-        left: list[list[tuple[CutColumns, Int64Array]]] = [[] for _ in self.request.build]
+        left: list[list[tuple[CutColumns, Int64Array]]] = [[] for _ in self.build]
         for block, masked in zip(self.blocks, smm.blocks_of(message.masked, shapes), strict=True):
             left[block.node] += block.left_sums(masked, message.totals[block.node])
         offsets = self.layout.offsets.tolist()

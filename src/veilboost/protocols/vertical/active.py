@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, Tree
@@ -29,7 +30,6 @@ from veilboost.wire.message import Done
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_INTS = np.empty(0, dtype=np.int32)
-_LEFT_RIGHT = np.array([0, 1])
 
 
 class VerticalActive(SplitFinder):
@@ -53,7 +53,8 @@ class VerticalActive(SplitFinder):
         self._layouts: dict[PartyName, BinLayout] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's nodes, if they are known
         self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
-        self._split_requests: dict[PartyName, messages.SplitRequest] = {}
+        self._requests: dict[int, messages.SplitRequest] = {}  # the splits of the level, by owner
+        self._left: dict[int, tuple[Int64Array, Int64Array]] = {}  # sums of their left children, once they are needed
         self._rules = roles.RuleBook()
 
     @property
@@ -158,9 +159,8 @@ class VerticalActive(SplitFinder):
                 },
             )
         else:
-            summed, waiting = summed_ahead(level.fit, ahead.request, self.config), ahead.waiting
-            known = (summed[:, None] & ~1 | _LEFT_RIGHT).ravel() if self.derives_siblings else summed
-            asked = replace(level, open=known, build=summed)
+            summed, known = summed_ahead(level.fit, ahead.request, self.config)
+            asked, waiting = level.asking(known, summed), ahead.waiting
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums = self._sums[own].complete(level, built)
@@ -186,24 +186,24 @@ class VerticalActive(SplitFinder):
         return self.selector.select(self._current, level, offers)
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
-        names, winners = self.context.order, choices.owners()
-        self._split_requests = {
-            names[owner]: self._split_request(level, offers[owner], choices, owner)
-            for owner in winners
-            if owner != self._owner
+        names = self.context.order
+        self._requests = {
+            owner: self._split_request(level, offers[owner], choices, owner) for owner in choices.owners()
         }
+        self._left.clear()
+        sent = {names[owner]: request for owner, request in self._requests.items() if owner != self._owner}
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
-        routed, pending = self.cipher.route(self._current, level, self._split_requests), None
-        children = self._children_ahead(level, offers, choices, last)
+        routed, pending = self.cipher.route(self._current, level, sent), None
+        children = self._children_ahead(level, choices, last) if sent else _NO_INTS
         store = self.context.store if level.depth + 1 == self.config.max_depth else None
         if len(children) or (store is not None and routed is None):
-            pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
+            pending = self.context.peers.hold(sent, messages.SplitAnswer)
         elif routed is None:
-            pending = self.context.peers.send(self._split_requests)
-        if self._owner in winners:
-            last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices)
+            pending = self.context.peers.send(sent)
+        if self._owner in self._requests:
+            last.assignments[self._owner] = self._split_own(last, self._requests[self._owner])
         if len(children):
-            self._ahead = self._ask_ahead(level, last, children)
+            self._ahead = self._ask_ahead(level, last, children, tuple(sent))
         if store is not None:
             store((self._current.start.number + 1) * self.context.trees_per_round)
             self.context.peers.flush()  # for what no checkpoint was sent with
@@ -213,18 +213,19 @@ class VerticalActive(SplitFinder):
             self._last_split = last
         for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
             last.assignments[names.index(name)] = assignments
-            del self._split_requests[name]
+            del self._requests[names.index(name)]
         return last.children(len(names))
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
         left = self.cipher.totals(children)[0::2]
-        for name, request in self._split_requests.items():
-            if name not in self._known:  # in this protocol, or for this tree, only gains are known
+        for owner, request in self._requests.items():
+            name = self.context.order[owner]
+            if owner == self._owner or name not in self._known:  # or only gains are known
                 continue
-            found = _for_ties(request, left[choices.by(self.context.order.index(name))])  # one of them was taken
-            reported, bins = self._left_sums(name, request)
-            if (reported == found).all():
+            found = _for_ties(request, left[choices.by(owner)])  # one of them was taken
+            reported, bins = self._left_sums(owner)
+            if not np.count_nonzero(reported != found):
                 continue
             fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, request.starts[:-1]).all():
@@ -232,21 +233,22 @@ class VerticalActive(SplitFinder):
                     f"{name} sent rows left that do not add up to the sums with which its split was chosen"
                 )
 
-    def _left_sums(self, name: PartyName, request: messages.SplitRequest) -> tuple[Int64Array, Int64Array]:
-        """The known sums of the left children by these splits, for all tied handles, and how many bins they add up."""
-        layout, sets = self._current.layouts[name], Sets(request.set_starts, request.set_bins)
-        nodes = _for_ties(request, request.position.astype(np.int64))
-        return left_sums(self._known[name], layout, nodes, request.handles, sets)
+    def _left_sums(self, owner: int) -> tuple[Int64Array, Int64Array]:
+        """The known sums of the left children by an owner's splits, for all tied handles, and of how many bins."""
+        if owner not in self._left:
+            name, request = self.context.order[owner], self._requests[owner]
+            sets = Sets(request.set_starts, request.set_bins) if len(request.set_bins) else NO_SETS
+            nodes = _for_ties(request, request.position.astype(np.int64))
+            self._left[owner] = left_sums(self._known[name], self._current.layouts[name], nodes, request.handles, sets)
+        return self._left[owner]
 
-    def _children_ahead(
-        self, level: Level, offers: Sequence[Candidates], choices: Choices, last: LastSplit
-    ) -> Int32Array:
+    def _children_ahead(self, level: Level, choices: Choices, last: LastSplit) -> Int32Array:
         """The children that the next level may sum, if they can be requested together with the splits; else none.
 
         Two passive parties do not know each other's splits, and only whole assignments can be sent with a request.
         """
         if (
-            not (self.cipher.asks_ahead and self._split_requests and last.is_short)
+            not (self.cipher.asks_ahead and last.is_short)
             or len(self.context.peers.names) > 1
             or level.depth + 1 == self.config.max_depth
         ):
@@ -254,25 +256,17 @@ class VerticalActive(SplitFinder):
         children = np.arange(2 * len(choices.position), dtype=np.int32)
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
-        unit, least, both = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, level.totals[:, 1]
-        parents = both[choices.position] * unit
-        # If one child is summed for both, it is enough that one may split; of a large hessian one has half.
-        if self.derives_siblings and min(parents.tolist()) >= 2 * least:
-            return children
-        sure = self.derives_siblings & (parents >= 2 * least)
-        enough = sure.repeat(2).reshape(-1, 2)
-        unsure: set[int] = set(choices.owner[~sure].tolist())
-        for owner in sorted(unsure):
-            name = self.context.order[owner]
-            request = self._split_requests.get(name) or self._split_request(level, offers[owner], choices, owner)
-            left = self._left_sums(name, request)[0][:, 1]
-            right = _for_ties(request, both[request.position]) - left
-            above: BoolArray = np.stack((left, right), axis=1) * unit >= least
-            above = np.logical_or.reduceat(above, request.starts[:-1])
-            enough[choices.by(owner)] = above | above[:, ::-1] if self.derives_siblings else above
-        return children[enough.ravel()]
+        least = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, self.derives_siblings
+        if self.derives_siblings and level.totals[:, 1].min() * least[0] >= 2 * least[1]:
+            return children  # of a large hessian one child has half, and one child is summed for both
+        may_split = np.empty((len(choices.position), 2), dtype=np.bool_)
+        for owner, request in self._requests.items():
+            left, _ = self._left_sums(owner)
+            at = choices.by(owner)
+            _native.children_ahead(at, request.position, level.totals, request.starts, left, *least, may_split)
+        return children[may_split.ravel()]
 
-    def _ask_ahead(self, level: Level, last: LastSplit, children: Int32Array) -> Ahead:
+    def _ask_ahead(self, level: Level, last: LastSplit, children: Int32Array, to: Sequence[PartyName]) -> Ahead:
         """Request statistics of the next level together with the splits that were held."""
         request = messages.StatisticsRequest(
             level.depth + 1,
@@ -282,7 +276,7 @@ class VerticalActive(SplitFinder):
             ahead=True,
             smaller=self.cipher.least_summed if self.derives_siblings else 0,
         )
-        return Ahead(request, self.cipher.ask(self._current, level, dict.fromkeys(self._split_requests, request)))
+        return Ahead(request, self.cipher.ask(self._current, level, dict.fromkeys(to, request)))
 
     def _send_assignments(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
         """Send every party the assignments of the level above; the last piece is sent with the level's request."""
@@ -300,7 +294,7 @@ class VerticalActive(SplitFinder):
 
     def _receive(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> Known:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
-        fit, routed = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
+        fit, routed = last.receivers(self.context.order.index(name))
         while True:
             try:
                 fit, routed = fit.plus(answer.fit_left), routed.plus(answer.routed_left)
@@ -314,17 +308,14 @@ class VerticalActive(SplitFinder):
         first = self._current.start.number * self.context.trees_per_round
         return (first + level.fit.group[positions]).astype(np.int32, copy=False)
 
-    def _split_own(self, level: Level, offer: Candidates, choices: Choices) -> tuple[Assignments, Assignments]:
-        block, mine = self._current.block, choices.by(self._owner)
-        positions, handles = choices.position[mine], choices.handle[mine]
-        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else NO_SETS
-        splits = block.splits_of(handles, sets)
-        keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
-        self._rules.note(keys, block.rules_of(splits, self._bins, positions), self._current.columns)
-        return (
-            block.route(self._bins, level.fit.of(positions), splits),
-            block.route(self._bins, level.routed.of(positions), splits),
-        )
+    def _split_own(self, last: LastSplit, own: messages.SplitRequest) -> tuple[Assignments, Assignments]:
+        block = self._current.block
+        sets = Sets(own.set_starts, own.set_bins) if block.layout.has_sets else NO_SETS
+        splits = block.splits_of(own.handles, sets)
+        rules = block.rules_of(splits, self._bins, own.position.astype(np.int64))
+        self._rules.note(own.tree, own.node, rules, self._current.columns)
+        fit, routed = last.rows_of(self._owner)
+        return block.route(self._bins, fit, splits), block.route(self._bins, routed, splits)
 
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
         at = choices.by(owner)
@@ -370,22 +361,25 @@ class LastSplit:
         self.choices = choices
         self._groups = fit, routed
         self.assignments: dict[int, Known] = {}  # by owner
+        self._rows: dict[int, tuple[RowGroups, RowGroups]] = {}
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The rows of this owner's nodes: those that are summed, and those that are only routed."""
-        own = self.choices.by(owner)
-        return self._groups[0].of(own), self._groups[1].of(own)
+        if owner not in self._rows:
+            own = self.choices.by(owner)
+            self._rows[owner] = self._groups[0].of(own), self._groups[1].of(own)
+        return self._rows[owner]
 
     def children(self, owners: int) -> tuple[RowGroups, RowGroups]:
         """The rows of the nodes' children, when all owners have sent their assignments."""
-        fit, routed = (
-            groups.split_by(
-                self.choices.owner,
-                [self.assignments[owner][kind] if owner in self.assignments else _NO_BITS for owner in range(owners)],
-            )
-            for kind, groups in enumerate(self._groups)
-        )
-        return fit, routed
+        (fit, routed), owner = self._groups, self.choices.owner
+        known = [self.assignments.get(number, (_NO_BITS, _NO_BITS)) for number in range(owners)]
+        return fit.split_by(owner, [own[0] for own in known]), routed.split_by(owner, [own[1] for own in known])
+
+    def receivers(self, owner: int) -> tuple[ReceivedAssignments, ReceivedAssignments]:
+        """Empty receivers of this owner's assignments."""
+        own = self.choices.by(owner)
+        return self._groups[0].receiver(own), self._groups[1].receiver(own)
 
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
@@ -401,17 +395,14 @@ class LastSplit:
     @property
     def is_short(self) -> bool:
         """Whether one message holds the assignments of all rows."""
-        return all(groups.size <= rows.ASSIGNMENTS_AT_ONCE for groups in self._groups)
+        return max(self._groups[0].size, self._groups[1].size) <= rows.ASSIGNMENTS_AT_ONCE
 
     def packed(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
         """The assignments at this owner's nodes, for both kinds of rows, if they are short."""
         if owner not in self.assignments:
             return _NO_BITS, _NO_BITS
-        fit, routed = (
-            next(groups.packed_pieces(_whole(known)))
-            for groups, known in zip(self.rows_of(owner), self.assignments[owner], strict=True)
-        )
-        return fit, routed
+        (fit, routed), known = self.rows_of(owner), self.assignments[owner]
+        return next(fit.packed_pieces(_whole(known[0]))), next(routed.packed_pieces(_whole(known[1])))
 
     def unsent(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
         """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""

@@ -22,11 +22,27 @@ from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import START
 from veilboost.protocols.vertical import messages
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
-from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, summed_ahead, within
+from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, summed_ahead
 from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _SEVERAL_TREES = ("auto", "multiclass")
+_OF_A_LEVEL = (
+    messages.StatisticsRequest,
+    messages.SplitRequest,
+    messages.MoreAssignments,
+    messages.AssignmentsRequest,
+)
+# Why `_native.refused_splits` refuses a request.
+REFUSED = (
+    "",
+    "a split's arrays are empty or have different lengths",
+    "a node to split is not in the level, or is named twice",
+    "a node to split, or its sibling, has fewer rows than min_node_rows",
+    "a split names a node of another tree, or by another number",
+    "a list of lists is inconsistent",
+    "a split names a candidate that does not exist",
+)
 _NO_GRADIENTS = np.empty((0, 0, 2), dtype=np.int32)
 
 
@@ -53,10 +69,7 @@ class VerticalPassive:
             return self._end_training(message)
         if isinstance(message, messages.ResumeTraining):
             return self._resume(message, self._job)
-        if not isinstance(
-            message,
-            messages.StatisticsRequest | messages.SplitRequest | messages.MoreAssignments | messages.AssignmentsRequest,
-        ):
+        if not isinstance(message, _OF_A_LEVEL):
             return self.cipher.other(message, self._round)
         if self._round is None:
             raise UnexpectedMessage(f"{message.type_name()} arrived before the first round")
@@ -138,7 +151,7 @@ class VerticalPassive:
         columns = None
         if not message.all_columns:
             columns = message.columns
-            if not within(columns, 0, block.layout.features) or not increasing(columns):
+            if not _native.increasing_below(columns, block.layout.features):
                 raise MalformedMessage("the round names columns that do not exist, twice, or out of order")
             block = block.subset(columns)
         elif len(message.columns):
@@ -162,9 +175,10 @@ class VerticalPassive:
         if self.context.exact is not None:
             slots = job.block.layout.slots
             self.context.exact.before_round(config, message.number, self.context.rows, slots, trees, again)
-        roots = [RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed)]
+        roots = (RowGroups.root(each, trees, self.context.threads) if len(each) else NO_ROWS for each in (fit, routed))
+        fit_roots, routed_roots = roots
         self._next_round = message.number + 1
-        self._round = RoundState(message.number, block, columns, shuffle, *roots)
+        self._round = RoundState(message.number, block, columns, shuffle, fit_roots, routed_roots)
         return Done()
 
     def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
@@ -208,21 +222,21 @@ class VerticalPassive:
             fit, routed = state.children(message)
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
-        build = message.build.astype(np.int64)
-        if not len(build):  # min_node_rows is checked on the nodes to sum
+        if not len(message.build):  # min_node_rows is checked on the nodes to sum
             raise MalformedMessage("there is no node to sum")
-        if not within(build, 0, fit.nodes) or not increasing(build):
+        if not _native.increasing_below(message.build, fit.nodes):
             raise MalformedMessage("a node to sum is not in the level, is named twice, or is out of order")
         if message.ahead:
             if not state.split_here:
                 raise UnexpectedMessage("a request ahead needs a split in the same level")
-            build = summed_ahead(fit, message, job.config)
+            build, _ = summed_ahead(fit, message, job.config)
             if not len(build):
                 return Done()
-            message = replace(message, build=build.astype(np.int32))
-        elif (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
-            raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
-        entered = self._round = state.at_level(message.depth, fit, routed)
+        else:
+            build = message.build.astype(np.int64)
+            if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
+                raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
+        entered = self._round = state.at_level(message, fit, routed, build)
         try:
             return self.cipher.answer(message, entered, fit.of(build))
         except VeilBoostError:  # a request that the cipher refuses changes no state
@@ -232,29 +246,34 @@ class VerticalPassive:
     def _split(self, message: messages.SplitRequest, state: RoundState, job: PassiveJob) -> messages.SplitAnswer:
         if not state.summed or message.depth != state.depth or state.split_here:
             raise UnexpectedMessage("the split is for another level, or for one that was already split here")
-        position = message.position.astype(np.int64)
-        count = len(position)
-        if not count or len(message.tree) != count or len(message.node) != count:
-            raise MalformedMessage("a split's arrays are empty or have different lengths")
-        if not within(position, 0, state.fit.nodes) or not increasing(position):
-            raise MalformedMessage("a node to split is not in the level, or is named twice")
-        if min(rows_with_sibling(state.fit, message.depth)[position].tolist()) < job.config.min_node_rows:
-            raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
-        tree = state.number * job.trees_per_round + state.fit.group[position]
-        keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if message.tree.tolist() != tree.tolist() or self._rules.has_any(keys) or min(message.node.tolist()) < 0:
-            raise MalformedMessage("a split names a node of another tree, or one that is already split")
         layout = state.block.layout
-        _check_ragged(message.starts, message.handles, count)
-        _check_ragged(message.set_starts, message.set_bins, len(message.handles))
-        if not increasing(message.starts) or not within(message.handles, 0, 2 * layout.slots):
-            raise MalformedMessage("a split names a candidate that does not exist")
-        if not state.shuffle.identity:
-            message = replace(message, handles=state.shuffle.own_handles(message.handles))
-        # Among tied handles the owner takes its lowest column, then the lowest threshold.
-        handles = np.minimum.reduceat(message.handles, message.starts[:-1])
+        refused = _native.refused_splits(
+            message.position,
+            message.tree,
+            message.node,
+            message.starts,
+            message.handles,
+            message.set_starts,
+            len(message.set_bins),
+            state.fit.counts,
+            state.node,
+            state.fit.group,
+            state.number * job.trees_per_round,
+            message.depth > 0,
+            job.config.min_node_rows,
+            2 * layout.slots,
+        )
+        if refused:
+            raise MalformedMessage(REFUSED[refused])
+        handles = message.handles if state.shuffle.identity else state.shuffle.own_handles(message.handles)
+        if len(handles) > len(message.position):
+            # Among tied handles the owner takes its lowest column, then the lowest threshold.
+            message = replace(message, handles=handles)
+            handles = np.minimum.reduceat(handles, message.starts[:-1])
         splits = state.block.splits_of(handles, _sets_of(message, handles, layout) if layout.has_sets else NO_SETS)
-        self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
+        position = message.position.astype(np.int64)
+        rules = state.block.rules_of(splits, state.bins, position)
+        self._rules.note(message.tree, message.node, rules, state.columns)
         return messages.SplitAnswer(*state.split(position, splits))
 
     def _next_assignments(self, message: messages.AssignmentsRequest, state: RoundState) -> messages.SplitAnswer:
@@ -274,12 +293,6 @@ def _bits(packed: UInt8Array, count: int) -> UInt8Array:
     if len(packed) != (count + 7) // 8:
         raise MalformedMessage("the packed bits are for another number of rows")
     return np.unpackbits(packed, count=count)
-
-
-def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
-    edges = starts.tolist()
-    if len(edges) != count + 1 or edges[0] != 0 or edges[-1] != len(values) or sorted(edges) != edges:
-        raise MalformedMessage("a list of lists is inconsistent")
 
 
 def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLayout) -> Sets:

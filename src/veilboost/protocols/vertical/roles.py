@@ -9,12 +9,14 @@ messages to messages and hold no connections.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from veilboost.boost.bins import BinLayout
-from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
+from veilboost.boost.columns import ColumnBlock, CutProposal, Rules
 from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
@@ -256,30 +258,39 @@ def role_of(side: Callable[[Any, Any], Any], cipher: Callable[[Any], Any]) -> Ro
 
 
 class RuleBook:
-    """A party's own splits by (tree, node), with columns numbered among all its columns."""
+    """A party's own splits by (tree, node), with columns numbered among all its columns.
+
+    The splits of each level are arrays, which are joined when someone asks for the records.
+    """
 
     def __init__(self) -> None:
-        self._rules: dict[tuple[int, int], Rule] = {}
+        self.restore(SplitRecords.of({}))
 
-    def has_any(self, keys: Iterable[tuple[int, int]]) -> bool:
-        """Whether one of these nodes is already split."""
-        return not self._rules.keys().isdisjoint(keys)
-
-    def note(self, keys: Iterable[tuple[int, int]], rules: Iterable[Rule], columns: Int32Array | None) -> None:
-        """Store these rules; `columns` lists the sampled columns of the tree, None for all."""
-        if columns is not None:
-            rules = (in_all_columns(rule, columns) for rule in rules)
-        self._rules.update(zip(keys, rules, strict=True))
+    def note(self, tree: Int32Array, node: Int32Array, rules: Rules, columns: Int32Array | None) -> None:
+        """Store the rules of these nodes; `columns` lists the sampled columns of the tree, None for all."""
+        self._levels.append((tree, node, rules.in_all_columns(columns)))
 
     def restore(self, records: SplitRecords) -> None:
-        self._rules = records.rules()
+        rules = Rules.of(list(records.rules().values()))
+        self._levels: list[tuple[Int32Array, Int32Array, Rules]] = [(records.tree, records.node, rules)]
 
     def keep(self, trees: int) -> None:
         """Discard rules after the first `trees` trees."""
-        self._rules = {key: rule for key, rule in self._rules.items() if key[0] < trees}
+        tree, node, rules = self._joined()
+        kept = (tree < trees).nonzero()[0]
+        self._levels = [(tree[kept], node[kept], rules.take(kept))]
 
     def records(self) -> SplitRecords:
-        return SplitRecords.of(self._rules)
+        return SplitRecords.in_order(*self._joined())
+
+    def _joined(self) -> tuple[Int32Array, Int32Array, Rules]:
+        """All trees, nodes and rules, in order."""
+        trees, nodes, rules = zip(*self._levels, strict=True)
+        tree, node = np.concatenate(trees), np.concatenate(nodes)
+        order = np.lexsort((node, tree))
+        joined = tree[order], node[order], Rules.joined(rules).take(order)
+        self._levels = [joined]
+        return joined
 
 
 class ExactReleases:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
-from operator import lt
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +27,12 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 class RoundState:
     """The nodes of the rows in the trees of the current round.
 
-    `fit` rows are summed; `routed` rows are only routed.
+    `fit` rows are summed; `routed` rows are only routed. `bins` and the positions `build` that are summed are those of
+    the level.
     """
 
     bins: LevelBins
+    build: Int64Array
 
     def __init__(
         self,
@@ -41,10 +42,14 @@ class RoundState:
         shuffle: ColumnShuffle,
         fit: RowGroups,
         routed: RowGroups,
+        numbers: tuple[Int32Array, Int32Array] | None = None,
     ) -> None:
         self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
         self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
+        # The number of each node in its tree, and how many nodes each tree has so far.
+        roots = fit.nodes
+        self.node, self._sizes = numbers or (np.zeros(roots, dtype=np.int32), np.ones(roots, dtype=np.int32))
         # No node of the level is split yet, and no assignments were received.
         self.split_here = False  # one request splits all nodes that this party splits
         self._own, self._own_nodes = np.zeros(self.fit.nodes, dtype=np.bool_), 0
@@ -52,10 +57,15 @@ class RoundState:
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
         self._received: IncomingSplit | None = None
 
-    def at_level(self, depth: int, fit: RowGroups, routed: RowGroups) -> RoundState:
+    def at_level(self, message: StatisticsRequest, fit: RowGroups, routed: RowGroups, build: Int64Array) -> RoundState:
         """The same round at a level with these rows; none of its nodes is split yet."""
-        entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed)
-        entered.depth, entered.summed, entered.bins = depth, True, self.block.level_bins(fit, routed)
+        numbers = self.node, self._sizes
+        if self.summed:
+            numbers = np.empty(fit.nodes, dtype=np.int32), self._sizes.copy()
+            _native.number_children(self.fit.group, message.split.astype(np.int64), numbers[1], numbers[0])
+        entered = RoundState(self.number, self.block, self.columns, self.shuffle, fit, routed, numbers)
+        entered.depth, entered.summed, entered.build = message.depth, True, build
+        entered.bins = self.block.level_bins(fit, routed)
         return entered
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
@@ -83,17 +93,14 @@ class RoundState:
             if not np.array_equal(split, self._received.split):
                 raise MalformedMessage("pieces of left/right assignments are of different nodes")
             return self._received
-        nodes = split.astype(np.int64)
-        if not within(nodes, 0, self.fit.nodes) or not increasing(nodes):
+        if not _native.increasing_below(split, self.fit.nodes):
             raise MalformedMessage("a node that was split is not in the level, or is named twice")
+        nodes = split.astype(np.int64)
         own = self._own[nodes]
-        if sum(own.tolist()) != self._own_nodes:
+        if np.count_nonzero(own) != self._own_nodes:
             raise MalformedMessage("a node that was split here is missing")
-        groups = others = self.fit.of(nodes), self.routed.of(nodes)
-        if self._own_nodes:
-            rest = nodes[~own]
-            others = self.fit.of(rest), self.routed.of(rest)
-        return IncomingSplit(split, own, groups, (others[0].receiver(), others[1].receiver()))
+        groups, others = (self.fit.of(nodes), self.routed.of(nodes)), (~own).nonzero()[0]
+        return IncomingSplit(split, own, groups, (groups[0].receiver(others), groups[1].receiver(others)))
 
 
 class IncomingSplit(NamedTuple):
@@ -117,13 +124,18 @@ class IncomingSplit(NamedTuple):
         )
 
 
-def summed_ahead(children: RowGroups, message: StatisticsRequest, config: TrainingConfig) -> Int64Array:
+def summed_ahead(
+    children: RowGroups, message: StatisticsRequest, config: TrainingConfig
+) -> tuple[Int64Array, Int64Array]:
     """The nodes that a request ahead asks for, which both parties compute when they know the rows of all nodes.
 
-    A node needs two rows to split, and `min_node_rows` rows, like its sibling, to be summed.
+    A node needs two rows to split, and `min_node_rows` rows, like its sibling, to be summed. Returns the nodes to sum,
+    and those whose sums are known then.
     """
-    nodes = np.empty(children.nodes, dtype=np.int64)
-    return nodes[: _native.nodes_ahead(children.counts, message.build, config.min_node_rows, message.smaller, nodes)]
+    nodes = np.empty((2, children.nodes), dtype=np.int64)
+    least = config.min_node_rows, message.smaller
+    built, known = _native.nodes_ahead(children.counts, message.build, *least, nodes)
+    return nodes[0, :built], nodes[1, :known]
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
@@ -134,18 +146,6 @@ def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
         raise MalformedMessage("a list of lists is inconsistent")
     handles = [kept[position] for position in message.position.tolist()]
     return replace(message, handles=np.array(handles, dtype=np.int32))
-
-
-def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
-    """Whether all values are in [low, high)."""
-    listed = values.tolist()
-    return not listed or (min(listed) >= low and max(listed) < high)
-
-
-def increasing(values: Int32Array | Int64Array) -> bool:
-    """Whether values strictly increase, so that none occurs twice."""
-    listed = values.tolist()
-    return all(map(lt, listed, listed[1:]))
 
 
 @dataclass(frozen=True)
