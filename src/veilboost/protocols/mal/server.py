@@ -58,10 +58,8 @@ class MalServer(ServerRole):
 
     def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
         """Return the margin before the first tree, from the sum of labels over the buckets of the first column."""
-        start = 0.0
-        if objective.name != "multiclass":
-            start = float(label_sums[0, : block.layout.offsets[1]].sum()) / block.rows
-        return objective.base_margin(np.array([start]), None, self._context.config.base_score)
+        sums = label_sums[:, : block.layout.offsets[1]].sum(axis=1)
+        return objective.base_margin_of_means(sums / block.rows, self._context.config.base_score)
 
     def _ask(self, names: Iterable[PartyName], message: Message, *kinds: type[Message]) -> dict[PartyName, Any]:
         return ask_reachable(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)

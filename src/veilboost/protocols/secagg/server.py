@@ -15,7 +15,7 @@ from veilboost.boost.booster import RoundResult, best_round, past_its_best, samp
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
 from veilboost.boost.metrics import Metric, check_metric_fits
-from veilboost.boost.objective import Objective, objective_of
+from veilboost.boost.objective import objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import (
     EmptyTable,
@@ -65,11 +65,11 @@ class SecaggServer(ServerRole):
     def train(self) -> TrainingOutcome:
         config = self._context.config
         schema = self._form_group()
-        self._rows, mean = self._totals()
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
+        self._rows, means = self._totals(objective.trees_per_round)
         self._objective, self._config = objective, config
         noise = SumNoise.of(config, len(schema.columns))
-        base = _base(objective, schema, mean if noise is None else 0.5, config.base_score)
+        base = objective.base_margin_of_means(means if noise is None else np.array([0.5]), config.base_score)
         cuts = self._find_cuts(schema, base)
         block = block_of_bins(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
         grown = config  # with the least hessian of a child that noise requires
@@ -151,14 +151,17 @@ class SecaggServer(ServerRole):
         )
         return schema
 
-    def _totals(self) -> tuple[int, float]:
-        """Return the number of rows, and the weighted mean of their labels."""
+    def _totals(self, terms: int) -> tuple[int, Float64Array]:
+        """Return the number of rows, and the weighted mean of their labels; of many classes, the share of each."""
         answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
+        if any(len(each.labels) != terms for each in answers):
+            raise MalformedMessage("the sums of labels are for another number of classes")
         rows = int(added([each.rows for each in answers])[0])
-        weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
+        weights = _exactly([each.weights for each in answers])
+        labels = [_exactly([each.labels[term] for each in answers]) for term in range(terms)]
         if rows < 2 or not weights > 0:
             raise EmptyTable("the participants together have fewer than two rows, or no row with a weight above 0")
-        return rows, labels / weights
+        return rows, np.array(labels) / weights
 
     def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
         config = self._config
@@ -263,8 +266,3 @@ def _exactly(answers: list[UInt8Array]) -> float:
         return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
     except OverflowError:
         raise MalformedMessage(_NO_TABLE) from None
-
-
-def _base(objective: Objective, schema: Schema, mean: float, base_score: float | None) -> Float64Array:
-    start = np.zeros(1) if schema.objective == "multiclass" else np.array([mean])
-    return objective.base_margin(start, None, base_score)
