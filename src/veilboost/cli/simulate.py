@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,6 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.boost.booster import RoundResult, Watcher
     from veilboost.protocols.spec import ProtocolSpec
 
 
@@ -192,6 +189,7 @@ def simulate(
     from veilboost.experiment.problem import DataOptions, load_problem
     from veilboost.experiment.run import RunOptions, run
     from veilboost.model.store import save_model
+    from veilboost.progress import round_bar
     from veilboost.protocols.registry import protocol_named
     from veilboost.protocols.validation import settle
     from veilboost.wire.transcript import Network
@@ -247,7 +245,8 @@ def simulate(
         random_state=config.random_state,
     )
     problem = load_problem(options)
-    with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
+    rounds = config.n_estimators
+    with round_bar(rounds, stderr(), not as_json, "comparing") as watcher, open_engine(engine, workers) as opened:
         how = RunOptions(
             threads=n_jobs or _cores(),
             participants=10 if participants is None else participants,
@@ -298,26 +297,6 @@ def _check_setting(spec: ProtocolSpec, setting: str | None, options: dict[str, d
                 f"the protocol {spec.name} is {spec.setting}, and {', '.join(wrong)} is for {other} protocols",
                 f"remove {', '.join(wrong)}, or set another --protocol (veilboost protocols lists them)",
             )
-
-
-@contextmanager
-def _progress(trees: int, shown: bool) -> Generator[Watcher]:
-    """A progress bar over the trees on stderr, if it is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("training", total=trees)
-
-        def watch(result: RoundResult) -> None:
-            measured = (
-                "" if result.validation is None else f" ({result.metric} {result.validation:.4f} on validation rows)"
-            )
-            last = result.number + 1 == trees
-            bar.update(task, completed=result.number + 1, description="comparing" if last else f"training{measured}")
-
-        yield watch
 
 
 def _cores() -> int:

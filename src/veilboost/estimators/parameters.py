@@ -45,5 +45,7 @@ class BoostingParameters(BaseEstimator):
     early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds
     gradient_bits: int = DEFAULTS.gradient_bits
     random_state: int = DEFAULTS.random_state
+    callbacks: Sequence[Any] | None = None
+    warm_start: bool = False
     options: Mapping[str, OptionValue] | None = None
     n_jobs: int = 1

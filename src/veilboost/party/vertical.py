@@ -513,6 +513,4 @@ class VerticalSession(TrainingSession):
         kept = self._run.checkpoints.kept() if self._run is not None else []
         if not kept or kept[0].trees < trees:
             return None
-        share = kept[0].share()
-        rules = {key: rule for key, rule in share.records.rules().items() if key[0] < trees}
-        return replace(share, records=SplitRecords.of(rules))
+        return kept[0].share().first(trees)

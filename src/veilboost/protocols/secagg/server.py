@@ -97,8 +97,8 @@ class SecaggServer(ServerRole):
             if keeper is not None:
                 share = full_model("secagg", schema, trees, base, SplitRecords.of(finder.rules), config)
                 self._finished = share, tuple(history)
-            if self._context.watcher is not None:
-                self._context.watcher(history[-1])
+            if self._context.watcher is not None and self._context.watcher(history[-1]):
+                break
         if config.early_stopping_rounds is not None:
             trees = trees[: (best_round(history, metric) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
