@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -120,6 +120,9 @@ class Federation:
         The job file, as written by `veilboost init job`. All parties need the same job.
     party_file : str or Path
         The settings file of the driver, as written by `veilboost init party`.
+    continues : str, default=None
+        A finished run of the same parties on the same rows, to whose model the job adds its rounds; as `continues` in
+        the job file.
 
     Attributes
     ----------
@@ -147,8 +150,9 @@ class Federation:
     array([0.11, 0.42, 0.07])
     """
 
-    def __init__(self, job_file: str | Path, party_file: str | Path) -> None:
-        self.job: Job = load_job(job_file)
+    def __init__(self, job_file: str | Path, party_file: str | Path, continues: str | None = None) -> None:
+        job = load_job(job_file)
+        self.job: Job = job if continues is None else replace(job, continues=continues)
         self.party: PartySettings = load_party(party_file)
 
     def __repr__(self) -> str:
