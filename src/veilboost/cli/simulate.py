@@ -144,6 +144,13 @@ def simulate(
             "--no-baselines", help="Do not train the baselines: XGBoost on pooled data, and the active party alone."
         ),
     ] = False,
+    continue_from: Annotated[
+        Path | None,
+        _testing(
+            metavar="DIR",
+            help="Add rounds to the model in this folder of --save. No baselines are trained. Not with --audit.",
+        ),
+    ] = None,
     network: Annotated[
         str | None,
         _output(
@@ -188,10 +195,10 @@ def simulate(
     from veilboost.engine.api import check_engine, open_engine
     from veilboost.experiment.problem import DataOptions, load_problem
     from veilboost.experiment.run import RunOptions, run
-    from veilboost.model.store import save_model
+    from veilboost.model.store import load_shares, save_model
     from veilboost.progress import round_bar
     from veilboost.protocols.registry import protocol_named
-    from veilboost.protocols.validation import settle
+    from veilboost.protocols.validation import check_start, settle
     from veilboost.wire.transcript import Network
 
     # Validate before loading a large file.
@@ -228,6 +235,15 @@ def simulate(
     if buckets is not None:
         config = replace(config, max_bin=buckets)
     settle(spec, config)
+    earlier = None
+    if continue_from is not None:
+        if audit or audit_html is not None:
+            raise UnsupportedCombination(
+                "an audit replays a model from its first tree, and --continue-from has trees of an earlier training",
+                "remove --audit or --continue-from",
+            )
+        check_start(spec, config)
+        earlier = load_shares(continue_from)
     options = DataOptions(
         data=data or (),
         dataset="demo" if demo_data else dataset,
@@ -252,10 +268,11 @@ def simulate(
             participants=10 if participants is None else participants,
             engine=opened,
             classes=None if classes is None else classes.split(","),
-            baselines=not no_baselines,
+            baselines=not no_baselines and earlier is None,
             audit=audit or audit_html is not None,
             curves=out is not None,
             watcher=watcher,
+            earlier=earlier,
         )
         done = run(problem, spec, config, how)
     if save is not None:

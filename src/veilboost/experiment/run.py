@@ -54,6 +54,7 @@ class RunOptions:
     audit: bool = False
     curves: bool = False
     watcher: Watcher | None = None
+    earlier: Mapping[PartyName, ModelShare] | None = None  # the model to continue
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ def _simulate(partition: Partition, spec: ProtocolSpec, options: RunOptions) -> 
         record="payload" if options.audit else "types",
         prepared=key,
         engine=options.engine,
+        earlier=options.earlier,
     )
 
 
