@@ -261,7 +261,7 @@ def simulate(
         random_state=config.random_state,
     )
     problem = load_problem(options)
-    rounds = config.n_estimators
+    rounds = spec.completed(config, problem.train[problem.active].rows).n_estimators
     with round_bar(rounds, stderr(), not as_json, "comparing") as watcher, open_engine(engine, workers) as opened:
         how = RunOptions(
             threads=n_jobs or _cores(),

@@ -260,12 +260,12 @@ class Federated(BoostingParameters):
         if validation:
             tables, held_out = _followed(tables, validation[-1].tables)
             start = _start_of_both(start, validation[-1], sum(map(len, data.targets.values())))
+        spec, rows = protocol_named(self.protocol), max(table.rows for table in trained.tables.values())
         config = self._config(classes)
         done = 0 if earlier is None else earlier.best_iteration_ + 1
         if self.warm_start and earlier is not None and xgb_model is None:
-            config = self._added_rounds(config, done)
-        rows = max(table.rows for table in trained.tables.values())
-        rounds = protocol_named(self.protocol).completed(config, rows).n_estimators
+            config = self._added_rounds(spec.settled(config), done)
+        rounds = spec.completed(config, rows).n_estimators
         last = set_name(max(len(sets) - 1, 0))
         model = TrainingModel(config.learning_rate, done, fixed_rate=not self._shows_progress)
         runner = CallbackRunner(callbacks, model, last, rounds)
@@ -585,6 +585,8 @@ class Federated(BoostingParameters):
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
         values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
+        if values["n_estimators"] is None:
+            del values["n_estimators"]
         metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes), "eval_metric": metric})
 

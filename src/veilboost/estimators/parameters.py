@@ -21,7 +21,7 @@ class BoostingParameters(BaseEstimator):
     missing_values: Sequence[Any] = ()
     max_categories: int = MAX_CATEGORIES
     objective: str | Callable[..., Any] = DEFAULTS.objective
-    n_estimators: int = DEFAULTS.n_estimators
+    n_estimators: int | str | None = None
     max_depth: int = DEFAULTS.max_depth
     learning_rate: float = DEFAULTS.learning_rate
     max_bin: int = DEFAULTS.max_bin

@@ -92,6 +92,9 @@ class VerticalParameters(BoostingParameters):
     eval_metric : str, callable or sequence of them, default='auto'
         The metrics on the evaluation sets, by name or as functions `(y_true, y_pred) -> float`. Early stopping uses the
         last one, which must be a name then.
+    n_estimators : int, 'auto' or None, default=None
+        Number of boosting rounds. None means 100. With the protocol 'sealed', None and 'auto' mean as many as the
+        privacy budget and the number of rows allow; other protocols refuse 'auto'.
     callbacks : sequence of callbacks or None, default=None
         Objects with the methods of `veilboost.callback.TrainingCallback`, or of XGBoost's class of this name.
     warm_start : bool, default=False

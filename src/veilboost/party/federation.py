@@ -203,7 +203,7 @@ class Federation:
             If a party refuses, fails or cannot be reached. Its code and text name the cause and the remedy.
         """
         began = time.perf_counter()
-        view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
+        view = LiveView(max(0, self.job.training.n_estimators), console or _console(), shown=progress)
         with coordinate(self.party, self.job, view.watch) as coordinator, view:
             run, outcome = coordinator.train(resume, wait)
         return Trained(

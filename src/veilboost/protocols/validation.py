@@ -12,7 +12,7 @@ import numpy as np
 
 from veilboost.boost.metrics import check_metric_fits
 from veilboost.boost.objective import CustomLoss
-from veilboost.config import LEAF_QUANTILE_OBJECTIVES, TrainingConfig
+from veilboost.config import AUTO_ROUNDS, LEAF_QUANTILE_OBJECTIVES, TrainingConfig
 from veilboost.data.schema import check_label_present, check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
@@ -108,6 +108,11 @@ def validate(job: ResolvedJob) -> None:
 def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
     """Raise if the protocol does not support these parameters."""
     spec.options.from_dict(config.options)
+    if config.n_estimators == AUTO_ROUNDS and not spec.chooses_rounds:
+        raise UnsupportedCombination(
+            f"n_estimators is auto, and {spec.name} has no budget that the number of rounds could follow from",
+            "set n_estimators to a number, or leave it out for the usual 100; or use the protocol sealed",
+        )
     if config.min_node_rows > 1 and not spec.counts_rows:
         raise UnsupportedCombination(
             f"min_node_rows is {config.min_node_rows}, but in {spec.name} no party knows the number of rows of a node: "
@@ -131,13 +136,13 @@ def check_start(spec: ProtocolSpec, config: TrainingConfig) -> None:
         raise UnsupportedCombination(
             f"base_margin and continued models are for vertical protocols, and {spec.name} is horizontal: its rows "
             "start from one number",
-            "leave base_margin, xgb_model and warm_start out",
+            "train a new model without base_margin",
         )
     if spec.declared_classes or config.options.get("private_leaves"):
         raise UnsupportedCombination(
             f"{spec.name}: the claim about labels covers only what this job releases, and margins to start from may "
             "depend on labels",
-            "leave base_margin, xgb_model and warm_start out, or use another protocol",
+            "train a new model without base_margin, or use another protocol",
         )
 
 

@@ -230,3 +230,18 @@ def test_a_share_of_the_first_trees_is_that_of_a_shorter_training() -> None:
     short, long = (estimator(n_estimators=count, **SMALL).fit(X, y) for count in (2, 5))
     for name, share in long.shares_.items():
         assert share.first(2).records.rules() == short.shares_[name].records.rules()
+
+
+# --- the number of rounds ---------------------------------------------------------------------------------
+
+
+def test_rounds_are_as_many_as_were_asked_for() -> None:
+    estimator, X, y = problem("binary")
+    assert estimator(max_depth=1, max_bin=4).fit(X, y).best_iteration == 99
+    with pytest.raises(UnsupportedCombination, match="n_estimators is auto"):
+        estimator(n_estimators="auto").fit(X, y)
+    with pytest.raises(InvalidParameter, match="n_estimators"):
+        estimator(n_estimators="many").fit(X, y)
+    sealed = {"protocol": "sealed", "objective": "binary", "max_depth": 1, "max_bin": 4, "options": {"eps": 1.0}}
+    for asked, rounds in ((None, 10), ("auto", 10), (12, 12)):
+        assert estimator(n_estimators=asked, **sealed).fit(X, y).best_iteration == rounds - 1
