@@ -43,10 +43,6 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**values: Any) -> None:
         given: dict[str, Any] = {name: values.pop(name) for name in names}
         given["options"] = named_values(given["options"])
-        for item in dataclasses.fields(TrainingConfig):
-            value = given[item.name]
-            if info_of(item).words and value.isdecimal():
-                given[item.name] = int(value)
         try:
             config = TrainingConfig(**given)
         except InvalidParameter as error:
@@ -73,11 +69,13 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     if item.name == "options":
         text = f"{info.help[0].upper()}{info.help[1:]} (docs/reference/parameters.md lists them). Repeatable."
         kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
-    if info.words:
-        kind, metavar, default = str, "N", info.shown(default)
     name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
     names = (name, info.alias) if info.alias else (name,)
-    option: Any = typer.Option(*names, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL)
+    given: dict[str, Any] = {}
+    if info.words:
+        shown, metavar = str(info.shown(default)), "INTEGER"
+        given["parser"] = lambda value: info.words[value] if value in info.words else int(value)
+    option: Any = typer.Option(*names, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL, **given)
     return inspect.Parameter(
         item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )

@@ -214,8 +214,8 @@ class Federated(BoostingParameters):
             rounds. Protocol, parties, columns, loss and classes must be the same. Sampling starts anew: set another
             `random_state` if rows or columns are sampled.
         base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-            The margins from which the rows start, instead of `base_score`. They belong to the active party and are not
-            part of the model: give `base_margin` to `predict` too.
+            The margins from which the rows start, instead of `base_score`. They belong to the active party, and the
+            model does not hold them: give `base_margin` to `predict` too.
         base_margin_eval_set : sequence of array-like, default=None
             The margins of the evaluation sets; zero if they are not given.
         **others

@@ -56,7 +56,7 @@ def with_columns_of(earlier: ModelShare, table: PartyTable) -> PartyTable:
                 f"column {at + 1} of {earlier.party} has {len(unknown)} categories that are not in the earlier model",
                 "train a new model, or replace them by missing values",
             )
-        if info.categories is not None:
+        if info.categories is not None and info.categories != column.categories:
             columns[at] = with_categories(column, info.categories)
     return replace(table, columns=tuple(columns))
 

@@ -395,7 +395,7 @@ class VerticalSession(TrainingSession):
         raise UnexpectedMessage(f"{message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
-        earlier = self._earlier = EarlierRun.of(self.settings, self.job, peer)
+        earlier = self._earlier = EarlierRun.of(self.settings, self.job, peer) if self.uses_table else None
         if self._is_dry(message):
             answer = self._checked(peer)
             # Tables that are aligned already are compared next.
