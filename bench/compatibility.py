@@ -29,6 +29,12 @@ Row = tuple[str, str, str]
 # Names that exist on both sides, and what is different here.
 DIFFERENT: Mapping[str, str] = {
     "base_score": "one number",
+    "base_margin": "vertical protocols, except `sealed`",
+    "base_margin_eval_set": "vertical protocols, except `sealed`",
+    "callbacks": "XGBoost's and those of `veilboost.callback`; they see the last metric on the last set",
+    "n_estimators": "default 100; in `sealed` chosen for its budget",
+    "warm_start": "vertical protocols, except `sealed`",
+    "xgb_model": "a fitted estimator or a folder of `save`; the same rounds as one training, unless rows are sampled",
     "eval_metric": "metrics by XGBoost's names as far as they exist; early stopping needs a name as the last one; the "
     "default for two classes is `auc`",
     "eval_set": "also one pair `(X, y)`",
@@ -41,10 +47,10 @@ DIFFERENT: Mapping[str, str] = {
     "max_depth": "default 6, at most 16; there are no unlimited trees",
     "n_jobs": "default 1; threads of each party; -1 means one per core",
     "objective": "XGBoost's names and shorter ones; a function of margin and labels",
-    "predict": "no `iteration_range`, `output_margin` or `base_margin`: use `staged_predict`",
-    "predict_proba": "no `iteration_range` or `base_margin`: use `staged_predict_proba`",
+    "predict": "no `iteration_range` or `output_margin`: use `staged_predict`",
+    "predict_proba": "no `iteration_range`: use `staged_predict_proba`",
     "random_state": "a number; noise, masks and keys never depend on it",
-    "verbose": "only the last evaluation set is printed",
+    "verbose": "only the last evaluation set is printed; a progress bar on a terminal",
 }
 # Parts of the libraries' own machinery, the same for every scikit-learn estimator.
 MACHINERY = {

@@ -81,7 +81,7 @@ def parameters_page() -> str:
             f"`{item.name}`",
             f"`{option_flag(item)}`",
             str(item.type).removesuffix(" | None"),
-            "unset" if item.default in {None, dataclasses.MISSING} else f"`{item.default}`",
+            "unset" if item.default in {None, dataclasses.MISSING} else f"`{info_of(item).shown(item.default)}`",
             info_of(item).range_text() if item.type != "bool" else "true, false",
             info_of(item).help,
         )

@@ -68,6 +68,9 @@ LOSS_PARAMETERS = {"quantile": "quantile_alpha", "pseudo_huber": "huber_slope", 
 
 OptionValue = bool | int | float | str
 
+UNSET_ROUNDS, AUTO_ROUNDS = -1, -2  # instead of a number: nobody gave one; the protocol chooses one
+ROUNDS = 100  # the default of most protocols
+
 
 @dataclass(frozen=True)
 class ProtocolOptions(Checked):
@@ -86,7 +89,15 @@ class TrainingConfig(Checked):
         choices=OBJECTIVES,
         aliases=OBJECTIVE_ALIASES,
     )
-    n_estimators: int = param(100, "number of boosting rounds", low=1, high=1_000_000, alias="--trees")
+    n_estimators: int = param(
+        UNSET_ROUNDS,
+        "number of boosting rounds; auto: as many as the privacy budget and the number of rows allow (only sealed); "
+        "default: auto in sealed, otherwise 100",
+        low=1,
+        high=1_000_000,
+        words={"auto": AUTO_ROUNDS, "default": UNSET_ROUNDS},
+        alias="--trees",
+    )
     max_depth: int = param(6, "maximum depth of a tree", low=1, high=16, alias="--depth")
     learning_rate: float = param(0.3, "shrinkage of each tree's leaf weights", low=0, high=1, low_open=True)
     max_bin: int = param(64, "maximum number of bins per numeric feature", low=2, high=1024)

@@ -55,8 +55,9 @@ class FieldInfo:
     """The metadata of a field beside its type and its default.
 
     `form` and `keys` are keys of `FORMS`: for a text value, and for the names in a table. `aliases` maps other accepted
-    values to the choices that they mean. `flag` is the command-line option, `alias` a short form of it. `example` is
-    what a commented file shows for a field without a value.
+    values to the choices that they mean, `words` texts to the numbers outside the range that stand for them. `flag` is
+    the command-line option, `alias` a short form of it. `example` is what a commented file shows for a field without a
+    value.
     """
 
     help: str
@@ -65,6 +66,7 @@ class FieldInfo:
     low_open: bool = False
     choices: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    words: Mapping[str, int] = field(default_factory=dict[str, int])
     flag: str | None = None
     alias: str | None = None
     form: str = ""
@@ -78,7 +80,11 @@ class FieldInfo:
             return "any"
         left = "(" if self.low_open or self.low == -math.inf else "["
         right = ")" if self.high == math.inf else "]"
-        return f"{left}{_plain(self.low)}, {_plain(self.high)}{right}"
+        return " or ".join((f"{left}{_plain(self.low)}, {_plain(self.high)}{right}", *self.words))
+
+    def shown(self, value: Any) -> Any:
+        """The value as it is written: the word for a number that stands for one."""
+        return next((word for word, number in self.words.items() if value == number), value)
 
 
 def _plain(bound: float) -> str:
@@ -232,6 +238,10 @@ class _Check:
         info, kind = self.info, "a whole number" if whole else "a number"
         allowed = kind if info.range_text() == "any" else f"{kind} in {info.range_text()}"
         fix = f"set {name} to {allowed}"
+        if value in info.words.values():
+            return value
+        if isinstance(value, str) and value in info.words:
+            return info.words[value]
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
             raise self.refusal(f"{name}={_shown(value)} is not {kind}", fix)
         try:

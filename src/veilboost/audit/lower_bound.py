@@ -28,7 +28,7 @@ from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import KIND_CODES
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.objective import sigmoid
-from veilboost.config import DEFAULTS, TrainingConfig
+from veilboost.config import DEFAULTS, ROUNDS, TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.data.table import PartyTable
@@ -72,7 +72,7 @@ def label_lower_bound(
     seed: int = 0,
     delta: float = DELTA,
     confidence: float = CONFIDENCE,
-    trees: int = DEFAULTS.n_estimators,
+    trees: int = ROUNDS,
     depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
     """The bound for one person's label in `sealed`, against an attacker that sees nodes and leaves and knows all else.
@@ -96,7 +96,7 @@ def feature_lower_bound(
     delta: float = DELTA,
     cuts_move: bool = False,
     confidence: float = CONFIDENCE,
-    trees: int = DEFAULTS.n_estimators,
+    trees: int = ROUNDS,
     depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
     """The bound for one person's passive record in `sealed` with `eps_features`, against the active party.

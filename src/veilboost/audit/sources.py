@@ -15,7 +15,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
 from veilboost.data.table import PartyTable, drawn_rows
 from veilboost.engine.tables import with_frequent_categories
-from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
+from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile, UnsupportedCombination
 from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
@@ -92,6 +92,11 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
     if not folders:
         raise UnknownRun("there is no run to audit", "name a run folder")
     job = load_job(folders[0] / "job.toml")
+    if job.continues is not None:
+        raise UnsupportedCombination(
+            f"the run continues {job.continues!r}, and an audit replays a model from its first tree",
+            "audit the earlier run, or train a model from the start",
+        )
     tables = _tables(job, parties)
     config, held_out = settle(job.spec, job.training), None
     views: dict[PartyName, View] = {}

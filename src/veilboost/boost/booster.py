@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Ensemble:
     history: Sequence[RoundResult]
 
 
-Watcher = Callable[[RoundResult], None]
+Watcher = Callable[[RoundResult], bool | None]  # True ends training after this round
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Hooks:
     """Callbacks between rounds.
 
     `watch` receives each round's result and `keep` the progress. `recover` receives the error of a failed round and
-    returns whether the round can be repeated.
+    returns whether the round can be repeated. `rate` returns the learning rate of a round, by its number.
     """
 
     watch: Watcher | None = None
     keep: Callable[[Progress], None] | None = None
     recover: Callable[[VeilBoostError, Progress], bool] | None = None
+    rate: Callable[[int], float] | None = None
 
 
 def train(
@@ -81,14 +82,19 @@ def train(
     config: TrainingConfig,
     hooks: Hooks = Hooks(),
     progress: Progress | None = None,
+    start: Float64Array | None = None,
 ) -> Ensemble:
     """Boost `config.n_estimators` rounds, or fewer with early stopping. Continue from `progress` if it is given.
 
-    `features` counts the columns of each owner. Rows that `samples` holds out are routed but never summed.
+    `features` counts the columns of each owner. Rows that `samples` holds out are routed but never summed. `start` has
+    the margins (K, rows) before the first tree, if they are not one number for all rows; the base margin is zero then.
     """
     base = samples.base_margin(objective, config.base_score)
+    if start is not None:
+        base = np.zeros_like(base)
     if progress is None:
-        progress = Progress([], samples.first_margin(base), [])
+        first = samples.first_margin(base) if start is None else samples.kept_margin(start.copy())
+        progress = Progress([], first, [])
     else:
         progress.margin = samples.kept_margin(progress.margin)
     for number in range(len(progress.history), config.n_estimators):
@@ -96,11 +102,12 @@ def train(
             break
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
-        start = samples.begin_round(number, progress.margin, objective, config, columns)
+        begun = samples.begin_round(number, progress.margin, objective, config, columns)
+        grown = config if hooks.rate is None else replace(config, learning_rate=hooks.rate(number))
         while True:  # a failed round that can be repeated is repeated as a whole
             margin = progress.margin.copy()
             try:
-                trees = grow(finder, start, config, margin)
+                trees = grow(finder, begun, grown, margin)
                 seconds = time.perf_counter() - began
                 result = RoundResult.measured(number, seconds, samples.measure(metric, objective, margin), metric)
                 done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
@@ -111,8 +118,8 @@ def train(
                 if hooks.recover is None or not hooks.recover(error, progress):
                     raise
         progress.trees, progress.margin, progress.history = done.trees, done.margin, done.history
-        if hooks.watch is not None:
-            hooks.watch(result)
+        if hooks.watch is not None and hooks.watch(result):
+            break
     kept = progress.trees
     if config.early_stopping_rounds is not None and samples.held_out:
         kept = kept[: (best_round(progress.history, metric) + 1) * objective.trees_per_round]

@@ -81,7 +81,7 @@ class Objective(ABC):
 
         `base_score` is in the space of predictions, as in XGBoost: a probability for binary, a mean above 0 for
         Poisson, gamma and Tweedie. None means a value computed from the labels, in most losses their weighted mean
-        (zero for multiclass and custom losses).
+        (the shares of the classes for multiclass, zero for custom losses).
         """
         if not np.isfinite(y).all():
             raise LabelNotANumber("a label is missing or infinite")
@@ -96,6 +96,14 @@ class Objective(ABC):
                 )
             start = self._margin_from_score(base_score)
         return np.full(self.trees_per_round, start, dtype=np.float64)
+
+    def label_terms(self, y: Float64Array) -> Float64Array:
+        """The numbers of each row, (K, n), whose weighted means `base_margin_of_means` needs."""
+        return y[np.newaxis]
+
+    def base_margin_of_means(self, means: Float64Array, base_score: float | None) -> Float64Array:
+        """`base_margin` of rows of which only the weighted means of `label_terms` are known, (K,)."""
+        return self.base_margin(means, None, base_score)
 
     def predict(self, margin: Float64Array) -> Float64Array:
         """Predictions of margins (K, n): shape (n,), or (n, K) for multiclass."""
@@ -112,7 +120,7 @@ class Objective(ABC):
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return np.ones(y.shape, dtype=np.bool_)
 
-    def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
+    def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float | Float64Array:
         return 0.0
 
     def _margin_from_score(self, base_score: float) -> float:

@@ -20,7 +20,7 @@ from veilboost.boost.regression import (
     Tweedie,
 )
 from veilboost.config import OBJECTIVES, ORDERS, TrainingConfig
-from veilboost.errors import GradientRange, InvalidParameter, UnsupportedCombination
+from veilboost.errors import GradientRange, InvalidParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.types import BoolArray, Float64Array
 
 CustomLoss: TypeAlias = Callable[[Float64Array, Float64Array], tuple[Any, Any]]
@@ -120,8 +120,24 @@ class MulticlassSoftmax(Objective):
         p -= y == self._class_column
         return p, h
 
+    def label_terms(self, y: Float64Array) -> Float64Array:
+        """One row of zeros and ones per class."""
+        return (y == self._class_column).astype(np.float64)
+
+    def base_margin_of_means(self, means: Float64Array, base_score: float | None) -> Float64Array:
+        if base_score is not None:
+            return super().base_margin_of_means(np.zeros(1), base_score)
+        if not ((means >= 0.0) & (means <= 1.0)).all():
+            raise LabelOutOfRange("the share of a class is not in [0, 1]")
+        # XGBoost's: the logarithms of the classes' shares, centred. Also a class without rows has a finite one.
+        logs = np.array([math.log(share + MEAN_FLOOR) for share in means.tolist()])
+        return logs - math.fsum(logs) / len(logs)
+
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return (y >= 0.0) & (y < self.trees_per_round) & (y == np.floor(y))
+
+    def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> Float64Array:
+        return self.base_margin_of_means(np.array([mean(each, weight) for each in self.label_terms(y)]), None)
 
 
 class CustomObjective(Objective):

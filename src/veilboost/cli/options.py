@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -71,10 +71,18 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
         kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
     name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
     names = (name, info.alias) if info.alias else (name,)
-    option: Any = typer.Option(*names, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL)
+    given: dict[str, Any] = {}
+    if info.words:
+        shown, metavar = str(info.shown(default)), "INTEGER"
+        given["parser"] = functools.partial(_number_or_word, info.words)
+    option: Any = typer.Option(*names, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL, **given)
     return inspect.Parameter(
         item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
+
+
+def _number_or_word(words: Mapping[str, int], value: str | int) -> int:
+    return words[value] if isinstance(value, str) and value in words else int(value)
 
 
 def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:

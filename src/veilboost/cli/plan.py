@@ -20,6 +20,7 @@ from veilboost.cli.console import (
     writing,
 )
 from veilboost.cli.options import whole_rows
+from veilboost.config import ROUNDS
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -40,7 +41,15 @@ def plan(
         ),
     ] = None,
     parties: Annotated[int | None, typer.Option(help="Number of parties; horizontal: of participants.")] = None,
-    trees: Annotated[int, typer.Option("--n-estimators", "--trees", help="Number of boosting rounds.")] = 100,
+    trees: Annotated[
+        int | None,
+        typer.Option(
+            "--n-estimators",
+            "--trees",
+            help="Number of boosting rounds.",
+            show_default="100; sealed: chosen for its budget",
+        ),
+    ] = None,
     depth: Annotated[int, typer.Option("--max-depth", "--depth", help="Maximum depth of a tree.")] = 6,
     bins: Annotated[int, typer.Option(help="Number of bins per column.")] = 64,
     protocol: Annotated[
@@ -107,7 +116,7 @@ def plan(
                 "rows": count_of_rows,
                 "features": list(columns),
                 "parties": count,
-                "trees": trees,
+                "trees": ROUNDS if trees is None else trees,
                 "depth": depth,
                 "bins": bins,
                 "network": network,
@@ -137,14 +146,15 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
 
 
 def _job(
-    protocol: str, rows: int, columns: Sequence[int], parties: int, trees: int, depth: int, bins: int
+    protocol: str, rows: int, columns: Sequence[int], parties: int, trees: int | None, depth: int, bins: int
 ) -> PlannedJob:
     from veilboost.config import TrainingConfig
     from veilboost.protocols.cost import PlannedJob
     from veilboost.protocols.registry import protocol_named
 
     spec = protocol_named(protocol)
-    config = spec.completed(TrainingConfig(n_estimators=trees, max_depth=depth, max_bin=bins), rows)
+    rounds = spec.default_rounds() if trees is None else trees
+    config = spec.completed(TrainingConfig(n_estimators=rounds, max_depth=depth, max_bin=bins), rows)
     size = config.n_estimators, config.max_depth, config.max_bin
     if spec.setting == "vertical":
         return PlannedJob(rows, tuple(columns), *size)

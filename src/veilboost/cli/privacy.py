@@ -69,8 +69,15 @@ def calibrate(
     features: Annotated[int, typer.Option(help="Number of columns of a passive party.", rich_help_panel=SIZE)] = 10,
     bins: Annotated[int, typer.Option(help="Number of bins per column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
     trees: Annotated[
-        int, typer.Option("--n-estimators", "--trees", help="Number of boosting rounds.", rich_help_panel=SIZE)
-    ] = _USUAL.n_estimators,
+        int | None,
+        typer.Option(
+            "--n-estimators",
+            "--trees",
+            help="Number of boosting rounds.",
+            show_default="100; sealed: chosen for the budget",
+            rich_help_panel=SIZE,
+        ),
+    ] = None,
     depth: Annotated[
         int, typer.Option("--max-depth", "--depth", help="Maximum depth of a tree.", rich_help_panel=SIZE)
     ] = _USUAL.max_depth,
@@ -96,7 +103,7 @@ def calibrate(
         rows=whole_rows(rows),
         features=features,
         bins=bins,
-        trees=trees,
+        trees=spec.default_rounds() if trees is None else trees,
         depth=depth,
         epsilon_active=eps_ap,
         delta_active=delta_ap,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,6 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.boost.booster import RoundResult, Watcher
     from veilboost.protocols.spec import ProtocolSpec
 
 
@@ -147,6 +144,13 @@ def simulate(
             "--no-baselines", help="Do not train the baselines: XGBoost on pooled data, and the active party alone."
         ),
     ] = False,
+    continue_from: Annotated[
+        Path | None,
+        _testing(
+            metavar="DIR",
+            help="Add rounds to the model in this folder of --save. No baselines are trained. Not with --audit.",
+        ),
+    ] = None,
     network: Annotated[
         str | None,
         _output(
@@ -191,9 +195,10 @@ def simulate(
     from veilboost.engine.api import check_engine, open_engine
     from veilboost.experiment.problem import DataOptions, load_problem
     from veilboost.experiment.run import RunOptions, run
-    from veilboost.model.store import save_model
+    from veilboost.model.store import load_shares, save_model
+    from veilboost.progress import round_bar
     from veilboost.protocols.registry import protocol_named
-    from veilboost.protocols.validation import settle
+    from veilboost.protocols.validation import check_start, settle
     from veilboost.wire.transcript import Network
 
     # Validate before loading a large file.
@@ -230,6 +235,15 @@ def simulate(
     if buckets is not None:
         config = replace(config, max_bin=buckets)
     settle(spec, config)
+    earlier = None
+    if continue_from is not None:
+        if audit or audit_html is not None:
+            raise UnsupportedCombination(
+                "an audit replays a model from its first tree, and --continue-from has trees of an earlier training",
+                "remove --audit or --continue-from",
+            )
+        check_start(spec, config)
+        earlier = load_shares(continue_from)
     options = DataOptions(
         data=data or (),
         dataset="demo" if demo_data else dataset,
@@ -247,16 +261,18 @@ def simulate(
         random_state=config.random_state,
     )
     problem = load_problem(options)
-    with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
+    rounds = spec.completed(config, problem.train[problem.active].rows).n_estimators
+    with round_bar(rounds, stderr(), not as_json, "comparing") as watcher, open_engine(engine, workers) as opened:
         how = RunOptions(
             threads=n_jobs or _cores(),
             participants=10 if participants is None else participants,
             engine=opened,
             classes=None if classes is None else classes.split(","),
-            baselines=not no_baselines,
+            baselines=not no_baselines and earlier is None,
             audit=audit or audit_html is not None,
             curves=out is not None,
             watcher=watcher,
+            earlier=earlier,
         )
         done = run(problem, spec, config, how)
     if save is not None:
@@ -298,26 +314,6 @@ def _check_setting(spec: ProtocolSpec, setting: str | None, options: dict[str, d
                 f"the protocol {spec.name} is {spec.setting}, and {', '.join(wrong)} is for {other} protocols",
                 f"remove {', '.join(wrong)}, or set another --protocol (veilboost protocols lists them)",
             )
-
-
-@contextmanager
-def _progress(trees: int, shown: bool) -> Generator[Watcher]:
-    """A progress bar over the trees on stderr, if it is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task("training", total=trees)
-
-        def watch(result: RoundResult) -> None:
-            measured = (
-                "" if result.validation is None else f" ({result.metric} {result.validation:.4f} on validation rows)"
-            )
-            last = result.number + 1 == trees
-            bar.update(task, completed=result.number + 1, description="comparing" if last else f"training{measured}")
-
-        yield watch
 
 
 def _cores() -> int:

@@ -32,6 +32,12 @@ def train(
     job: Job,
     config: Config,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this job.")] = False,
+    continue_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Add the job's rounds to the model of this finished run (continues in the job file)."
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until persons at other parties have approved the job.")
     ] = False,
@@ -59,11 +65,15 @@ def train(
         [bold]veilboost train credit.toml --config bank.toml --resume[/]
 
         [bold]veilboost train credit.toml --config bank.toml --wait[/]
+
+        [bold]veilboost train more.toml --config bank.toml --continue-from credit[/]
     """
     from veilboost.party.federation import Federation
 
-    federation = Federation(job, config)
+    federation = Federation(job, config, continue_from)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
+    if continue_from is not None:
+        again += f" --continue-from {shlex.quote(continue_from)}"
     before = signal.signal(signal.SIGTERM, _terminate)
     stderr().print(_audit_note(federation.job.record, job), soft_wrap=True)
     try:

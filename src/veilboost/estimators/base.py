@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from veilboost.boost.booster import Watcher
+from veilboost.callback import CallbackRunner, TrainingModel, check_callbacks
 from veilboost.config import TrainingConfig
 from veilboost.engine.tables import with_frequent_categories
-from veilboost.errors import UnreadableModel, UnsupportedCombination
+from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.description import Description, read_description, write_description
 from veilboost.estimators.evaluation_sets import (
     Curves,
     EvalSet,
     Metrics,
-    RoundPrinter,
     eval_sets,
+    round_output,
     set_name,
 )
 from veilboost.estimators.foreign_names import refuse_arguments
 from veilboost.estimators.inputs import (
     Tables,
+    check_base_margin,
     check_count,
     evaluation_rows,
     frame_of_matrix,
@@ -37,14 +40,16 @@ from veilboost.estimators.inputs import (
 )
 from veilboost.estimators.parameters import BoostingParameters
 from veilboost.estimators.sklearn_base import check_is_fitted, validate_fit, validate_predict
+from veilboost.model.continued import with_columns_of
 from veilboost.model.explain import importance
 from veilboost.model.explanation import Explanation
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.model.store import load_shares, save_model
-from veilboost.party.simulation import Simulation
-from veilboost.protocols.registry import all_protocols
+from veilboost.party.simulation import Peek, Simulation
+from veilboost.protocols.registry import all_protocols, protocol_named
+from veilboost.protocols.validation import check_config, check_start
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 
@@ -52,12 +57,25 @@ from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 class PartitionedData:
     """The parties' tables with weights, and the labels of the parties that hold labels.
 
-    `names` are the columns of the single input matrix; None if each party has columns of its own.
+    `names` are the columns of the single input matrix; None if each party has columns of its own. `margin` (K, rows)
+    is where the rows start, if the caller gave it.
     """
 
     tables: Tables
     targets: Mapping[PartyName, AnyArray]
     names: Sequence[str] | None
+    margin: Float64Array | None = None
+
+
+@dataclass(frozen=True)
+class HowToTrain:
+    """What `fit` adds to the parameters: what is called between rounds, and where the rows start."""
+
+    watcher: Watcher
+    rate: Callable[[int], float] | None = None
+    peek: Peek | None = None
+    base_margin: Float64Array | None = None
+    earlier: Mapping[PartyName, ModelShare] | None = None
 
 
 class Federated(BoostingParameters):
@@ -68,8 +86,10 @@ class Federated(BoostingParameters):
     """
 
     other: ClassVar[str]  # the estimator for labels of the other kind
+    _shows_progress: ClassVar[bool]  # whether the learning rate can change, and the model be saved, during training
     shares_: dict[PartyName, ModelShare]
     evals_result_: Curves
+    _rounds_before: int  # of the model that this one continues
     simulation_: Simulation
 
     # --- labels -----------------------------------------------------------------------------------------
@@ -107,11 +127,11 @@ class Federated(BoostingParameters):
     # --- partitioning -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
+    def _read(self, X: Any, y: Any, sample_weight: Any, base_margin: Any) -> PartitionedData:
         """Read the arguments of `fit`. Rows of weight 0 are dropped."""
 
     @abstractmethod
-    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
+    def _read_new(self, X: Any, y: Any, base_margin: Any, trained: PartitionedData) -> PartitionedData:
         """Read validation rows for the parties of `trained`."""
 
     @abstractmethod
@@ -119,8 +139,9 @@ class Federated(BoostingParameters):
         self,
         tables: Tables,
         held_out: Mapping[PartyName, BoolArray] | None,
+        config: TrainingConfig,
         classes: AnyArray | None,
-        watcher: Watcher,
+        how: HowToTrain,
     ) -> Simulation:
         """Train on tables with labels; `held_out` marks the validation rows."""
 
@@ -131,6 +152,19 @@ class Federated(BoostingParameters):
     @abstractmethod
     def _margins(self, X: Any) -> Float64Array:
         """Margins (K, rows) of new rows."""
+
+    def _margins_from(self, X: Any, base_margin: Any) -> Float64Array:
+        """Margins of new rows that start from `base_margin` instead of the base margin of the model, if it is given."""
+        margins = self._margins(X)
+        if base_margin is None:
+            return margins
+        start = check_base_margin(base_margin, margins.shape[1])
+        if len(start) != len(margins):
+            raise RowsDiffer(
+                f"base_margin has {len(start)} numbers per row, and the model {len(margins)}",
+                "give one number per row; with several classes, one per row and class",
+            )
+        return margins - self._joined.skeleton.base_margin[:, None] + start
 
     @classmethod
     def _stored_parameters(cls, model: JoinedModel, description: Description) -> dict[str, Any]:
@@ -147,6 +181,9 @@ class Federated(BoostingParameters):
         eval_set: EvalSet | list[EvalSet] | None = None,
         *,
         verbose: bool | int = False,
+        xgb_model: Federated | str | Path | None = None,
+        base_margin: Any = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
         **others: Any,
     ) -> Self:
         """Train a federation of simulated parties in this process.
@@ -170,8 +207,17 @@ class Federated(BoostingParameters):
             Validation samples, in the same form as X and y. They give the learning curves of `evals_result` and are
             required for early stopping, which uses the last set and the last metric.
         verbose : bool or int, default=False
-            Whether to print the metric of the last evaluation set, every `verbose` rounds. On a terminal the time that
-            is left is shown too.
+            Whether to print the metric of the last evaluation set, every `verbose` rounds. On a terminal a progress bar
+            with the time that is left is shown too.
+        xgb_model : estimator, str or Path, default=None
+            A fitted estimator of this kind, or a folder that `save` wrote, to which this training adds `n_estimators`
+            rounds. Protocol, parties, columns, loss and classes must be the same. Sampling starts anew: set another
+            `random_state` if rows or columns are sampled.
+        base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            The margins from which the rows start, instead of `base_score`. They belong to the active party, and the
+            model does not hold them: give `base_margin` to `predict` too.
+        base_margin_eval_set : sequence of array-like, default=None
+            The margins of the evaluation sets; zero if they are not given.
         **others
             Arguments of XGBoost's `fit` that do not exist here; each raises an error that says what to use.
 
@@ -186,31 +232,61 @@ class Federated(BoostingParameters):
             If the input or a parameter is invalid. Such errors are also `ValueError`.
         """
         refuse_arguments(others)
-        sets = self._check_call(eval_set)
-        data = self._read(X, y, sample_weight)
-        classes = self._find_classes(np.concatenate(list(data.targets.values())))
+        sets, callbacks = self._check_call(eval_set), self._check_callbacks()
+        earlier = self._earlier(xgb_model)
+        margins = _margins_of_sets(base_margin_eval_set, len(sets))
+        if earlier is not None or base_margin is not None or base_margin_eval_set is not None:
+            check_start(protocol_named(self.protocol), TrainingConfig(options=dict(self.options or {})))
+        data = self._read(X, y, sample_weight, base_margin)
+        if earlier is None:
+            classes = self._find_classes(np.concatenate(list(data.targets.values())))
+        else:
+            classes = getattr(earlier, "classes_", None)
         tables = {
             name: with_frequent_categories(with_seen_categories(table), self.max_categories)
             for name, table in data.tables.items()
         }
+        if earlier is not None:
+            tables = {name: with_columns_of(earlier._share_of(name), table) for name, table in tables.items()}
         for name, target in data.targets.items():
             values = self._encode_labels(target, classes)
             tables[name] = replace(tables[name], label=values, label_classes=class_names(classes))
         tables = self._with_class_weights(tables, data.targets)
         trained, held_out = replace(data, tables=tables), None
-        validation = [self._validation(trained, classes, each) for each in sets]
+        validation = [
+            self._validation(trained, classes, each, margin) for each, margin in zip(sets, margins, strict=True)
+        ]
+        start = data.margin
         if validation:
-            tables, held_out = _followed(tables, validation[-1])
-        printer = RoundPrinter(verbose, self.n_estimators, set_name(max(len(sets) - 1, 0)))
-        try:
-            simulation = self._train(tables, held_out, classes, printer)
-        finally:
-            printer.close()
+            tables, held_out = _followed(tables, validation[-1].tables)
+            start = _start_of_both(start, validation[-1], sum(map(len, data.targets.values())))
+        spec, rows = protocol_named(self.protocol), max(table.rows for table in trained.tables.values())
+        config = self._config(classes)
+        done = 0 if earlier is None else earlier.best_iteration_ + 1
+        if self.warm_start and earlier is not None and xgb_model is None:
+            config = self._added_rounds(spec.settled(config), done)
+        rounds = spec.completed(config, rows).n_estimators
+        last = set_name(max(len(sets) - 1, 0))
+        model = TrainingModel(config.learning_rate, done, fixed_rate=not self._shows_progress)
+        runner = CallbackRunner(callbacks, model, last, rounds)
+        runner.begin()
+        with round_output(verbose, rounds, last) as shown:
+            how = HowToTrain(
+                watcher=lambda result: bool(shown(result)) | runner.watch(result),
+                rate=runner.rate if callbacks and self._shows_progress else None,
+                peek=runner.peek if callbacks and self._shows_progress else None,
+                base_margin=start,
+                earlier=None if earlier is None else earlier.shares_,
+            )
+            simulation = self._train(tables, held_out, config, classes, how)
+        runner.end()
+        if model.best_iteration is not None:
+            simulation = simulation.first(model.best_iteration + 1)
         driver_share = simulation.outcome.share
         # The server of a horizontal job has no table; its share is the full model.
         has_table = simulation.driver in simulation.shares
         self._adopt(simulation.shares if has_table else {driver_share.party: driver_share}, data.names, classes)
-        self.simulation_ = simulation
+        self.simulation_, self._rounds_before = simulation, done
         self.evals_result_ = self._curves(simulation, validation)
         return self
 
@@ -329,7 +405,7 @@ class Federated(BoostingParameters):
         estimator._adopt(shares, description.columns, cls._stored_classes(skeleton, classes))
         if description.columns is not None and description.named:
             estimator.feature_names_in_ = np.array(description.columns, dtype=object)
-        estimator.evals_result_ = {}
+        estimator.evals_result_, estimator._rounds_before = {}, 0
         return estimator
 
     def export_xgboost(self, path: str | Path) -> None:
@@ -373,7 +449,7 @@ class Federated(BoostingParameters):
         curves = list(self.evals_result().values())
         if not curves:
             raise AttributeError("best_score exists only after a fit with eval_set")
-        return list(curves[-1].values())[-1][self.best_iteration_]
+        return list(curves[-1].values())[-1][self.best_iteration_ - self._rounds_before]
 
     @property
     def best_iteration_(self) -> int:
@@ -434,27 +510,73 @@ class Federated(BoostingParameters):
             weighted[name] = replace(tables[name], weight=part if own is None else own * part)
         return weighted
 
-    def _validation(self, trained: PartitionedData, classes: AnyArray | None, eval_set: EvalSet) -> Tables:
+    def _check_callbacks(self) -> tuple[Any, ...]:
+        """The callbacks. One that may end training needs a protocol that supports early stopping."""
+        callbacks = check_callbacks(self.callbacks)
+        if any(not getattr(each, "observes", False) for each in callbacks):
+            try:
+                options = dict(self.options or {})
+                check_config(protocol_named(self.protocol), TrainingConfig(options=options, early_stopping_rounds=1))
+            except UnsupportedCombination as error:
+                raise UnsupportedCombination(
+                    f"a callback may end training, or change it by what it sees: {error.what}",
+                    "use callbacks that only observe, as EvaluationMonitor and TrainingCheckPoint of "
+                    "veilboost.callback, or another protocol",
+                ) from None
+        return callbacks
+
+    def _earlier(self, xgb_model: Federated | str | Path | None) -> Federated | None:
+        """The fitted estimator that is continued, if any."""
+        if xgb_model is None:
+            return self if self.warm_start and self.__sklearn_is_fitted__() else None
+        found = type(self).load(xgb_model) if isinstance(xgb_model, str | Path) else xgb_model
+        if type(found) is not type(self):
+            raise InvalidParameter(
+                f"xgb_model is {type(xgb_model).__name__}, not {type(self).__name__}",
+                f"give a fitted {type(self).__name__}, or a folder that its save wrote",
+            )
+        check_is_fitted(found)
+        return found
+
+    def _share_of(self, party: PartyName) -> ModelShare:
+        """The model share of a party. Raises if the model has no such party."""
+        if party not in self.shares_:
+            raise ForeignColumns(f"the earlier model has no party {party}", "continue it with the same parties")
+        return self.shares_[party]
+
+    def _added_rounds(self, config: TrainingConfig, done: int) -> TrainingConfig:
+        if config.n_estimators <= done:
+            raise InvalidParameter(
+                f"warm_start: the model has {done} rounds already, and n_estimators is {config.n_estimators}",
+                f"set n_estimators to {done + 1} or more, or warm_start to False",
+            )
+        return replace(config, n_estimators=config.n_estimators - done)
+
+    def _validation(
+        self, trained: PartitionedData, classes: AnyArray | None, eval_set: EvalSet, base_margin: Any
+    ) -> PartitionedData:
         """Each party's validation rows with their labels, in the categories of the training rows."""
-        new = self._read_new(*eval_set, trained)
+        new = self._read_new(*eval_set, base_margin, trained)
         tables: Tables = {}
         for name, table in new.tables.items():
             known = name in new.targets
             rows = replace(table, label=self._encode_labels(new.targets[name], classes)) if known else table
             tables[name] = with_categories_of(rows, trained.tables[name])
-        return tables
+        return replace(new, tables=tables)
 
-    def _curves(self, simulation: Simulation, validation: Sequence[Tables]) -> Curves:
+    def _curves(self, simulation: Simulation, validation: Sequence[PartitionedData]) -> Curves:
         """Every metric on every evaluation set."""
         metrics, curves = Metrics.of(self.eval_metric), Curves()
         objective = "custom" if callable(self.objective) else self._joined.skeleton.objective
-        for number, tables in enumerate(validation):
+        for number, data in enumerate(validation):
             during = metrics.by_training and number == len(validation) - 1
             others = Metrics(metrics.every[:-1]) if during else metrics
             found = curves[set_name(number)] = dict[str, list[float]]()
             if others.every:
-                rows, y = evaluation_rows(tables, self.shares_)
-                stages = [self._predicted(margin) for margin in self._joined.staged_margins(rows)]
+                rows, y = evaluation_rows(data.tables, self.shares_)
+                start = 0.0 if data.margin is None else data.margin - self._joined.skeleton.base_margin[:, None]
+                staged = islice(self._joined.staged_margins(rows), self._rounds_before, None)
+                stages = [self._predicted(margin + start) for margin in staged]
                 found |= others.measure(stages, y, objective, simulation.metric)
             if during:
                 curve = [each.validation for each in simulation.history if each.validation is not None]
@@ -463,6 +585,8 @@ class Federated(BoostingParameters):
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
         values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
+        if values["n_estimators"] is None:
+            del values["n_estimators"]
         metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes), "eval_metric": metric})
 
@@ -479,6 +603,26 @@ class Federated(BoostingParameters):
         as_frame = is_frame(X) and names_of(X) == list(names)
         checked = validate_predict(self, X, frame=as_frame)
         return checked if as_frame else frame_of_matrix(checked, names)
+
+
+def _margins_of_sets(given: Sequence[Any] | None, sets: int) -> Sequence[Any]:
+    if given is None:
+        return (None,) * sets
+    if len(given) != sets:
+        raise RowsDiffer(
+            f"there are {sets} evaluation sets, and base_margin_eval_set has {len(given)} arrays", "give one per set"
+        )
+    return given
+
+
+def _start_of_both(start: Float64Array | None, validation: PartitionedData, rows: int) -> Float64Array | None:
+    """Where the training rows start, followed by the validation rows; zero for those without a given margin."""
+    if start is None and validation.margin is None:
+        return None
+    known = next(each for each in (start, validation.margin) if each is not None)
+    held_out = sum(map(len, validation.targets.values()))
+    both = (start, rows), (validation.margin, held_out)
+    return np.hstack([np.zeros((len(known), count)) if each is None else each for each, count in both])
 
 
 def _followed(tables: Tables, validation: Tables) -> tuple[Tables, dict[PartyName, BoolArray]]:

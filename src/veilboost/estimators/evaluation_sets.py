@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from veilboost.boost.booster import RoundResult
+from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.errors import InvalidParameter, UnsupportedCombination
+from veilboost.progress import round_bar
 from veilboost.types import AnyArray, Float64Array
 
 EvalSet: TypeAlias = tuple[Any, Any]
@@ -84,26 +85,20 @@ class Metrics:
         return found
 
 
-class RoundPrinter:
-    """Prints the metric of the last evaluation set every `verbose` rounds, and on a terminal the time that is left."""
+@contextmanager
+def round_output(verbose: bool | int, rounds: int, name: str) -> Generator[Watcher]:
+    """Print the metric of the last evaluation set every `verbose` rounds; on a terminal a progress bar is shown too."""
+    every = int(verbose)
+    if every <= 0:
+        yield lambda result: None
+        return
+    from rich.console import Console
 
-    def __init__(self, verbose: bool | int, rounds: int, name: str) -> None:
-        self._every, self._rounds, self._name = int(verbose), rounds, name
-        self._began = time.monotonic()
-        self._live = self._every > 0 and sys.stderr.isatty()
+    with round_bar(rounds, Console(stderr=True), shown=True) as bar:
 
-    def __call__(self, result: RoundResult) -> None:
-        number = result.number
-        if self._every and result.validation is not None and number % self._every == 0:
-            self.close()
-            sys.stdout.write(f"[{number}]\t{self._name}-{result.metric}:{result.validation:.5f}\n")
-        if self._live:
-            left = (time.monotonic() - self._began) / (number + 1) * (self._rounds - number - 1)
-            sys.stderr.write(f"\r\x1b[Kround {number + 1} of {self._rounds}, about {left:.0f} s left")
-            sys.stderr.flush()
+        def watch(result: RoundResult) -> None:
+            if result.validation is not None and result.number % every == 0:
+                sys.stdout.write(f"[{result.number}]\t{name}-{result.metric}:{result.validation:.5f}\n")
+            bar(result)
 
-    def close(self) -> None:
-        """Remove the line that shows the time left."""
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        yield watch

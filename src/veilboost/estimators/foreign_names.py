@@ -16,7 +16,6 @@ _CATEGORICAL = "name numeric columns in categorical; text and category columns a
 # A parameter of the constructor, and the fix that its error gives.
 PARAMETERS: Mapping[str, str] = {
     "booster": "leave it out: the model always consists of trees",
-    "callbacks": "use early_stopping_rounds, and verbose in fit",
     "colsample_bylevel": "use colsample_bytree: columns are sampled for each tree",
     "colsample_bynode": "use colsample_bytree: columns are sampled for each tree",
     "device": _ALWAYS_HISTOGRAMS,
@@ -47,7 +46,6 @@ PARAMETERS: Mapping[str, str] = {
     "categorical_features": _CATEGORICAL,
     "monotonic_cst": _NO_CONSTRAINTS,
     "interaction_cst": _NO_CONSTRAINTS,
-    "warm_start": "leave it out: a fitted model cannot be continued",
     "early_stopping": "use early_stopping_rounds, and eval_set in fit",
     "scoring": "use eval_metric",
     "validation_fraction": "give fit an eval_set",
@@ -59,17 +57,14 @@ PARAMETERS: Mapping[str, str] = {
 
 # An argument of `fit`, and the fix that its error gives.
 FIT_ARGUMENTS: Mapping[str, str] = {
-    "base_margin": "use base_score: all rows start from the same prediction",
     "sample_weight_eval_set": "leave it out: evaluation sets have no weights",
-    "base_margin_eval_set": "use base_score: all rows start from the same prediction",
-    "xgb_model": "leave it out: a fitted model cannot be continued",
     "feature_weights": "leave it out: columns are sampled with equal weights",
     "X_val": "use eval_set=(X, y)",
     "y_val": "use eval_set=(X, y)",
     "sample_weight_val": "leave it out: evaluation sets have no weights",
     "eval_metric": "set eval_metric in the constructor",
     "early_stopping_rounds": "set early_stopping_rounds in the constructor",
-    "callbacks": "use early_stopping_rounds in the constructor, and verbose",
+    "callbacks": "set callbacks in the constructor",
 }
 
 # A method or an attribute, and the fix that its error gives.

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.booster import Watcher
+from veilboost.config import TrainingConfig
 from veilboost.data.report import TableReport
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
-from veilboost.estimators.base import Federated, PartitionedData
+from veilboost.estimators.base import Federated, HowToTrain, PartitionedData
 from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Tables,
@@ -66,6 +66,13 @@ class HorizontalParameters(BoostingParameters):
     eval_metric : str, callable or sequence of them, default='auto'
         The metrics on the evaluation sets, by name or as functions `(y_true, y_pred) -> float`. Early stopping uses the
         last one, which must be a name then.
+    n_estimators : int, 'auto' or None, default=None
+        Number of boosting rounds. None means 100. With the protocol 'sealed', None and 'auto' mean as many as the
+        privacy budget and the number of rows allow; other protocols refuse 'auto'.
+    callbacks : sequence of callbacks or None, default=None
+        Objects with the methods of `veilboost.callback.TrainingCallback`, or of XGBoost's class of this name.
+    warm_start : bool, default=False
+        Whether `fit` continues the fitted model, up to `n_estimators` rounds in total.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"epsilon": 4}`.
     n_jobs : int, default=1
@@ -79,7 +86,9 @@ class HorizontalParameters(BoostingParameters):
 class Horizontal(Federated, HorizontalParameters):
     """Estimators for horizontally partitioned data."""
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
+    _shows_progress = False
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, base_margin: Any) -> PartitionedData:
         if callable(self.objective):
             raise UnsupportedCombination("horizontal estimators take no callable objective", "choose one by name")
         if not is_by_party(X):
@@ -102,7 +111,7 @@ class Horizontal(Federated, HorizontalParameters):
             self.feature_names_in_ = np.array(names, dtype=object)
         return PartitionedData(tables, targets, names)
 
-    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
+    def _read_new(self, X: Any, y: Any, base_margin: Any, trained: PartitionedData) -> PartitionedData:
         if is_by_party(X):
             tables, targets = self._tables_of(X, y)
         else:
@@ -158,13 +167,18 @@ class Horizontal(Federated, HorizontalParameters):
         self,
         tables: Tables,
         held_out: Mapping[PartyName, BoolArray] | None,
+        config: TrainingConfig,
         classes: AnyArray | None,
-        watcher: Watcher,
+        how: HowToTrain,
     ) -> Simulation:
-        coded = {name: replace(table, label_classes=None) for name, table in tables.items()}
-        config = self._config(classes)
         return simulate_training(
-            coded, SERVER, self.protocol, config, threads=thread_count(self.n_jobs), held_out=held_out, watcher=watcher
+            {name: replace(table, label_classes=None) for name, table in tables.items()},
+            SERVER,
+            self.protocol,
+            config,
+            threads=thread_count(self.n_jobs),
+            held_out=held_out,
+            watcher=how.watcher,
         )
 
     def _new_tables(self, X: Any) -> Tables:

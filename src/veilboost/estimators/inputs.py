@@ -213,6 +213,19 @@ def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Arr
     return weight[kept]
 
 
+def check_base_margin(base_margin: Any, rows: int) -> Float64Array:
+    """Margins (K, rows), given as (rows,) or (rows, K)."""
+    given = np.asarray(base_margin, dtype=np.float64)
+    if given.ndim not in (1, 2) or len(given) != rows:
+        raise RowsDiffer(
+            f"there are {rows} rows, and base_margin has shape {given.shape}",
+            "give one number per row; with several classes, one per row and class",
+        )
+    if not np.isfinite(given).all():
+        raise InvalidParameter("base_margin has a missing or infinite value", "give a finite number for every row")
+    return np.ascontiguousarray(given.reshape(rows, -1).T)
+
+
 # --- row alignment and category codes ---------------------------------------------------------------------
 
 

@@ -25,20 +25,22 @@ class Classifier(ClassifierMixin, Federated):
 
     classes_: AnyArray
 
-    def predict_proba(self, X: Any) -> Float64Array:
+    def predict_proba(self, X: Any, *, base_margin: Any = None) -> Float64Array:
         """Predict class probabilities.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
             The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+        base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            The margins from which the rows start, instead of the model's base margin.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        return _by_class(self._predicted(self._margins(X)))
+        return _by_class(self._predicted(self._margins_from(X, base_margin)))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Float64Array]:
         """Predict class probabilities after each boosting round.
@@ -72,20 +74,22 @@ class Classifier(ClassifierMixin, Federated):
         for probabilities in self.staged_predict_proba(X):
             yield self.classes_[probabilities.argmax(axis=1)]
 
-    def predict(self, X: Any) -> AnyArray:
+    def predict(self, X: Any, *, base_margin: Any = None) -> AnyArray:
         """Predict the most probable class of each row.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
             The rows, as in `predict_proba`.
+        base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            The margins from which the rows start, instead of the model's base margin.
 
         Returns
         -------
         ndarray of shape (n_samples,)
             Predicted classes.
         """
-        most_probable = self.predict_proba(X).argmax(axis=1)
+        most_probable = self.predict_proba(X, base_margin=base_margin).argmax(axis=1)
         return self.classes_[most_probable]
 
     def _predicted(self, margin: Float64Array) -> Float64Array:
@@ -174,20 +178,22 @@ def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
 class Regressor(RegressorMixin, Federated):
     """Methods of both regressors."""
 
-    def predict(self, X: Any) -> Float64Array:
+    def predict(self, X: Any, *, base_margin: Any = None) -> Float64Array:
         """Predict the value of each row.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
             The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+        base_margin : array-like of shape (n_samples,), default=None
+            The margins from which the rows start, instead of the model's base margin.
 
         Returns
         -------
         ndarray of shape (n_samples,)
             Predicted values; with a callable `objective`, margins.
         """
-        return self._predicted(self._margins(X))
+        return self._predicted(self._margins_from(X, base_margin))
 
     def staged_predict(self, X: Any) -> Iterator[Float64Array]:
         """Predict the value of each row after each boosting round.

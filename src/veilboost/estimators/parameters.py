@@ -21,7 +21,7 @@ class BoostingParameters(BaseEstimator):
     missing_values: Sequence[Any] = ()
     max_categories: int = MAX_CATEGORIES
     objective: str | Callable[..., Any] = DEFAULTS.objective
-    n_estimators: int = DEFAULTS.n_estimators
+    n_estimators: int | str | None = None
     max_depth: int = DEFAULTS.max_depth
     learning_rate: float = DEFAULTS.learning_rate
     max_bin: int = DEFAULTS.max_bin
@@ -45,5 +45,7 @@ class BoostingParameters(BaseEstimator):
     early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds
     gradient_bits: int = DEFAULTS.gradient_bits
     random_state: int = DEFAULTS.random_state
+    callbacks: Sequence[Any] | None = None
+    warm_start: bool = False
     options: Mapping[str, OptionValue] | None = None
     n_jobs: int = 1

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from veilboost.boost.booster import Watcher
-from veilboost.config import DEFAULTS
+from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.engine.api import check_engine, open_engine
 from veilboost.errors import (
     EmptyTable,
@@ -17,7 +16,7 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.estimators.base import Federated, PartitionedData, class_names
+from veilboost.estimators.base import Federated, HowToTrain, PartitionedData, class_names
 from veilboost.estimators.description import Description
 from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
@@ -25,6 +24,7 @@ from veilboost.estimators.inputs import (
     Tables,
     Wanted,
     assign_columns,
+    check_base_margin,
     check_weights,
     everything,
     find_columns,
@@ -92,6 +92,13 @@ class VerticalParameters(BoostingParameters):
     eval_metric : str, callable or sequence of them, default='auto'
         The metrics on the evaluation sets, by name or as functions `(y_true, y_pred) -> float`. Early stopping uses the
         last one, which must be a name then.
+    n_estimators : int, 'auto' or None, default=None
+        Number of boosting rounds. None means 100. With the protocol 'sealed', None and 'auto' mean as many as the
+        privacy budget and the number of rows allow; other protocols refuse 'auto'.
+    callbacks : sequence of callbacks or None, default=None
+        Objects with the methods of `veilboost.callback.TrainingCallback`, or of XGBoost's class of this name.
+    warm_start : bool, default=False
+        Whether `fit` continues the fitted model, up to `n_estimators` rounds in total.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"key_bits": 3072}`.
     n_jobs : int, default=1
@@ -120,6 +127,8 @@ class VerticalParameters(BoostingParameters):
 class Vertical(Federated, VerticalParameters):
     """Estimators for vertically partitioned data."""
 
+    _shows_progress = True
+
     @property
     def active_(self) -> PartyName:
         """The active party, which holds the labels."""
@@ -134,20 +143,22 @@ class Vertical(Federated, VerticalParameters):
             "id": description.id,
         }
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
+    def _read(self, X: Any, y: Any, sample_weight: Any, base_margin: Any) -> PartitionedData:
         check_engine(self.engine, self.workers)
         frames, wanted, names, y = self._open(X, y)
         active = _choose_active(self.active, list(frames))
         tables, target = self._load(frames, wanted, active, y, self.max_categories)
         tables, origin = shared_rows(tables, active, self.id is not None)
         weight = check_weights(sample_weight, len(target), origin)
+        margin = None if base_margin is None else check_base_margin(base_margin, len(target))[:, origin]
         target = target[origin]
         if weight is not None:
             counts = weight > 0
             tables[active] = replace(tables[active], weight=weight)
             if not counts.all():
                 tables, target = {party: table.take(counts) for party, table in tables.items()}, target[counts]
-        return PartitionedData(tables, {active: target}, names)
+                margin = None if margin is None else margin[:, counts]
+        return PartitionedData(tables, {active: target}, names, margin)
 
     def _open(self, X: Any, y: Any) -> tuple[Frames, dict[PartyName, Wanted], list[str] | None, Any]:
         """Each party's frame, the columns to read from it, the names of a single matrix's columns, and the labels."""
@@ -201,29 +212,30 @@ class Vertical(Federated, VerticalParameters):
             )
         return tables, target
 
-    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
+    def _read_new(self, X: Any, y: Any, base_margin: Any, trained: PartitionedData) -> PartitionedData:
         (active,) = trained.targets
         frames = self._open_new(X, list(trained.tables), trained.names)
         wanted = {party: Wanted.like(table.columns) for party, table in trained.tables.items()}
         tables, target = self._load(frames, wanted, active, y if isinstance(y, str) else labels_of(y))
         tables, origin = shared_rows(tables, active, self.id is not None)
-        return PartitionedData(tables, {active: target[origin]}, trained.names)
+        margin = None if base_margin is None else check_base_margin(base_margin, len(target))[:, origin]
+        return PartitionedData(tables, {active: target[origin]}, trained.names, margin)
 
     def _train(
         self,
         tables: Tables,
         held_out: Mapping[PartyName, BoolArray] | None,
+        config: TrainingConfig,
         classes: AnyArray | None,
-        watcher: Watcher,
+        how: HowToTrain,
     ) -> Simulation:
         active = _choose_active(self.active, list(tables))
-        config = self._config(classes)
         if self.objective == "auto" and classes is not None:
             config = replace(config, objective="auto")  # decided from the labels, not declared
         loss = self.objective if callable(self.objective) else None
         declared = None if self.classes is None else class_names(classes)
-        spec = protocol_named(self.protocol)
-        resolve(spec, config, tables[active], engine=self.engine, custom_loss=loss, classes=declared)
+        spec, started = protocol_named(self.protocol), how.base_margin is not None or how.earlier is not None
+        resolve(spec, config, tables[active], engine=self.engine, custom_loss=loss, classes=declared, started=started)
         with open_engine(self.engine, self.workers) as engine:
             return simulate_training(
                 tables,
@@ -232,10 +244,14 @@ class Vertical(Federated, VerticalParameters):
                 config,
                 held_out=None if held_out is None else held_out[active],
                 threads=thread_count(self.n_jobs),
-                watcher=watcher,
+                watcher=how.watcher,
                 custom_loss=loss,
                 classes=declared,
                 engine=engine,
+                base_margin=how.base_margin,
+                earlier=how.earlier,
+                rate=how.rate,
+                peek=how.peek,
             )
 
     def _new_tables(self, X: Any) -> Tables:

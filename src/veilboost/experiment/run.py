@@ -15,7 +15,7 @@ import numpy as np
 from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import Metric, metric_for, metric_named
 from veilboost.boost.objective import Objective
-from veilboost.config import LOSS_PARAMETERS, TrainingConfig
+from veilboost.config import LOSS_PARAMETERS, ROUNDS, TrainingConfig
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
@@ -54,6 +54,7 @@ class RunOptions:
     audit: bool = False
     curves: bool = False
     watcher: Watcher | None = None
+    earlier: Mapping[PartyName, ModelShare] | None = None  # the model to continue
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,10 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     xgboost, alone = None, None
     if options.baselines:
         stops_by = metric_named(done.metric, config) if checked else metric
-        xgboost = central_xgboost(problem, shares, partition.config, loss, stops_by, options.threads)
-        margin = None if alone_at is None else margins_alone(alone_at, partition.config, options.threads)
+        usual = partition.config  # without the number of rounds that a protocol chooses for its budget
+        usual = usual if usual.n_estimators > 0 else replace(usual, n_estimators=ROUNDS)
+        xgboost = central_xgboost(problem, shares, usual, loss, stops_by, options.threads)
+        margin = None if alone_at is None else margins_alone(alone_at, usual, options.threads)
         if alone_at is None:
             alone = together
         elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it has all classes
@@ -203,6 +206,7 @@ def _simulate(partition: Partition, spec: ProtocolSpec, options: RunOptions) -> 
         record="payload" if options.audit else "types",
         prepared=key,
         engine=options.engine,
+        earlier=options.earlier,
     )
 
 

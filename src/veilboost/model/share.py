@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -133,6 +133,10 @@ class SplitRecords:
         keys = zip(self.tree.tolist(), self.node.tolist(), strict=True)
         return {key: self.rule(record) for record, key in enumerate(keys)}
 
+    def first(self, trees: int) -> SplitRecords:
+        """The records of the first `trees` trees."""
+        return SplitRecords.of({key: rule for key, rule in self.rules().items() if key[0] < trees})
+
     def rule(self, record: int) -> Rule:
         row = int(self.set_of[record])
         members = None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
@@ -193,6 +197,11 @@ class ModelShare:
     records: SplitRecords
     skeleton: Skeleton | None = None
     share_names: bool = True
+
+    def first(self, trees: int) -> ModelShare:
+        """The share of the model of the first `trees` trees."""
+        skeleton = None if self.skeleton is None else replace(self.skeleton, trees=self.skeleton.trees[:trees])
+        return replace(self, records=self.records.first(trees), skeleton=skeleton)
 
     def encode(self, columns: Sequence[Column]) -> list[Float32Array]:
         """Encode new rows of this party's columns for the records: floats, category codes, NaN for missing.

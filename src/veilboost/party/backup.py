@@ -26,7 +26,7 @@ from veilboost.durable import Locks
 from veilboost.errors import FolderLocked, NewerFormat, UnknownRun, UnreadableFile, UnusableBackup
 from veilboost.party.identity import refuse_to_overwrite
 from veilboost.party.precompute import PREPARED
-from veilboost.party.runs import KEY, RunFolder, list_runs
+from veilboost.party.runs import KEY, TABLE_KEY, RunFolder, list_runs
 from veilboost.party.settings import PartySettings
 from veilboost.party.status import DAEMON_LOCK
 from veilboost.privacy.event import Event, event_from_dict
@@ -116,7 +116,7 @@ def _add_run(archive: tarfile.TarFile, saved: Saved, run: RunFolder, with_keys: 
         for path in sorted(run.path.rglob("*")):
             place = path.relative_to(run.path)
             hidden = any(part.startswith(".") or part.endswith(durable.PARTIAL) for part in place.parts)
-            if path.is_file() and not hidden and (with_keys or path.name != KEY):
+            if path.is_file() and not hidden and (with_keys or path.name not in (KEY, TABLE_KEY)):
                 with suppress(FileNotFoundError):  # a job that runs has removed it since
                     _add(archive, saved, f"{_RUNS}/{run.path.name}/{place.as_posix()}", path)
     finally:

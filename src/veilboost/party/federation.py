@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -123,6 +123,9 @@ class Federation:
         The job file, as written by `veilboost init job`. All parties need the same job.
     party_file : str or Path
         The settings file of the driver, as written by `veilboost init party`.
+    continues : str, default=None
+        A finished run of the same parties on the same rows, to whose model the job adds its rounds; as `continues` in
+        the job file.
 
     Attributes
     ----------
@@ -150,8 +153,9 @@ class Federation:
     array([0.11, 0.42, 0.07])
     """
 
-    def __init__(self, job_file: str | Path, party_file: str | Path) -> None:
-        self.job: Job = load_job(job_file)
+    def __init__(self, job_file: str | Path, party_file: str | Path, continues: str | None = None) -> None:
+        job = load_job(job_file)
+        self.job: Job = job if continues is None else replace(job, continues=continues)
         self.party: PartySettings = load_party(party_file)
 
     def __repr__(self) -> str:
@@ -202,7 +206,7 @@ class Federation:
             If a party refuses, fails or cannot be reached. Its code and text name the cause and the remedy.
         """
         began = time.perf_counter()
-        view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
+        view = LiveView(max(0, self.job.training.n_estimators), console or _console(), shown=progress)
         with coordinate(self.party, self.job, view.watch) as coordinator, view:
             run, outcome = coordinator.train(resume, wait)
         return Trained(

@@ -19,6 +19,7 @@ from veilboost.party.sections import Section, commented_toml, read_section, read
 from veilboost.party.settings import CONNECTS, PeerSettings
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import check_start
 from veilboost.types import PartyName
 
 RECORDS = ("none", "types", "payload")
@@ -76,6 +77,12 @@ class Job(Section):
         "class names, if the protocol may not derive them from the labels (sealed); not sent to other parties",
         example='["no", "yes"]',
     )
+    continues: str | None = param(
+        None,
+        "a finished run of the same parties on the same rows: the job adds n_estimators rounds to its model (vertical)",
+        form="run",
+        example='"credit-1"',
+    )
     record: str = param(
         "types",
         "what each party records of its messages: none, types (type and size) or payload (everything)",
@@ -96,6 +103,14 @@ class Job(Section):
             raise ImpossibleSetting(
                 "early_stopping_rounds needs validation rows", "set validation to a value in (0, 0.9], such as 0.2"
             )
+
+        if self.continues is not None:
+            check_start(spec, self.training)
+            if self.continues == self.name:
+                raise ImpossibleSetting(
+                    f"the job {self.name!r} continues itself",
+                    "set another name; --resume continues a stopped run",
+                )
 
     def _check_roles(self, spec: ProtocolSpec) -> None:
         vertical = spec.setting == "vertical"

@@ -32,13 +32,18 @@ class Accepted(Message):
     """Other party to driving party: its policy allows the job.
 
     `batches`: the number of batches into which it needs ids to be partitioned to align its own. `trees` and `digests`
-    are those of the checkpoints that it has, if the job resumes.
+    are those of the checkpoints that it has, if the job resumes; or of its share of the model that the job continues.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
         Reveals("about how many million rows it has, if it reads its table by shard", "active", given=("batches",)),
-        Reveals("how many trees its last checkpoints have, and digests under its own key", "active", given=("trees",)),
+        Reveals(
+            "how many trees its last checkpoints have, and digests under its own key; or a digest of which nodes it "
+            "splits in the model that the job continues, which the active party knows",
+            "active",
+            given=("trees",),
+        ),
         Reveals("that its policy allows the job", "server"),
         Reveals("how many trees its last checkpoints have, and digests under its own key", "server", given=("trees",)),
     )

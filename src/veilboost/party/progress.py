@@ -89,7 +89,10 @@ class RunFollower:
     def _read(self) -> RunProgress:
         self._append()
         results = self._run.metrics
-        state, rounds = self._run.state, None if self._job is None else self._job.training.n_estimators
+        state, rounds = self._run.state, None
+        if self._job is not None:
+            rows = int(self._run.status.get("rows", 0))
+            rounds = self._job.spec.completed(self._job.training, rows).n_estimators
         number = len(results) + (state in RUNNING) if results else self._begun or None
         if number is not None and rounds is not None:
             number = min(number, rounds)

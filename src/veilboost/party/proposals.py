@@ -128,7 +128,8 @@ def training_subject(
 def _settings_of(job: Job, training: TrainingConfig) -> dict[str, str]:
     parties = ", ".join(f"{name} ({job.role_of(name)})" for name in job.parties)
     options = vars(job.spec.options.from_dict(training.options))  # also those at their defaults
-    values = {"validation": job.validation, "record": job.record, **vars(training), **options}
+    about = {} if job.continues is None else {"continues": job.continues}
+    values = {**about, "validation": job.validation, "record": job.record, **vars(training), **options}
     if job.spec.setting == "vertical":
         values = {"alignment": job.alignment, **values}
     del values["options"]

@@ -16,7 +16,9 @@ import numpy as np
 from veilboost import at_rest, durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
+from veilboost.data.table import PartyTable
 from veilboost.durable import keeping
+from veilboost.engine.tables import table_digest
 from veilboost.errors import (
     AgainstPolicy,
     DamagedState,
@@ -39,6 +41,7 @@ from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read
 FORMAT = 1  # of a run folder, in its status
 JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
 METRICS = "metrics.jsonl"
+TABLE_KEY = "table.key"  # of the digest of this party's table, for a later job that continues the model
 APPROVAL = "approval.json"  # the proposal and the decision under which the run began
 PROPOSED = "transcript.new"  # of an attempt that has not begun
 
@@ -102,7 +105,7 @@ class RunFolder:
             for folder in ("checkpoint", "alignment", "alignment.partial", "share", "share.partial"):
                 if (self.path / folder).exists():  # trees first: what is left must not have trees of other rows
                     shutil.rmtree(self.path / folder)
-            durable.remove(*(self.path / name for name in (METRICS, KEY, LEDGER, APPROVAL)))
+            durable.remove(*(self.path / name for name in (METRICS, KEY, TABLE_KEY, LEDGER, APPROVAL)))
         self._write_status(status)
         self.save_job(job)
         if key is not None:
@@ -163,6 +166,19 @@ class RunFolder:
         if self.status.get("table", {}).get(attempt, digest) != digest:
             raise StateDiffers("the table, or the choice of its common rows, has changed since the job began")
         self.note(table={attempt: digest})
+
+    def save_table_key(self, key: bytes) -> None:
+        """Store the key of the table's digest, so that a later job that continues the model can compare its rows."""
+        with keeping(f"{TABLE_KEY} cannot be written"):
+            at_rest.write(self.path / TABLE_KEY, key)
+
+    def has_table(self, table: PartyTable) -> bool:
+        """Whether these are the rows, in this order, with which the model of this run was trained."""
+        try:
+            key = at_rest.read(self.path / TABLE_KEY)
+        except OSError:
+            return False
+        return table_digest(table, key) in self.status.get("table", {}).values()
 
     @property
     def cancelled(self) -> bool:

@@ -191,7 +191,7 @@ def _blank(kind: Any, path: tuple[str, ...]) -> Iterator[str]:
 def _assignment(item: dataclasses.Field[Any], value: Any) -> str:
     if value is None or value is MISSING:
         return f"# {item.name} = {info_of(item).example}".rstrip()
-    return f"{item.name} = {_value(value)}"
+    return f"{item.name} = {_value(info_of(item).shown(value))}"
 
 
 def _header(path: tuple[str, ...]) -> str:

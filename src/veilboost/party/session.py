@@ -400,7 +400,7 @@ class TrainingSession(Session):
             if share is not None:
                 self._check_splits(share, message)
                 self._run.save_share(share)
-                self._run.note(state="finished", error=None)
+                self._run.note(state="finished", error=None, trees=message.trees)
                 self._run.forget_key()
             elif message.completed and not self.uses_table:
                 self._run.note(state="finished", error=None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
@@ -24,8 +24,9 @@ from veilboost.errors import (
 )
 from veilboost.infer.joint import JointModel, PredictionResponder
 from veilboost.infer.messages import PREDICTION_MESSAGES, BeginPrediction
+from veilboost.model.continued import check_continues, extended, with_columns_of
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.share import ModelShare, TrainingOutcome
+from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
@@ -39,11 +40,13 @@ from veilboost.protocols.horizontal.roles import (
 )
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.validation import resolve, settle
+from veilboost.protocols.validation import ResolvedJob, check_start, resolve, settle
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
 from veilboost.wire.message import Catalogue, Message, frame_size
 from veilboost.wire.transcript import Record, Transcript
+
+Peek: TypeAlias = Callable[[Callable[[], Mapping[PartyName, ModelShare]]], None]
 
 SERVER = "server"  # the server's name in a simulated horizontal job; helpers are named after their role
 
@@ -81,6 +84,12 @@ class Simulation:
         own = self.outcome.share
         return join(self.shares if self.driver in self.shares else {own.party: own})  # a server has the full model
 
+    def first(self, rounds: int) -> Simulation:
+        """The simulation with a model of the first `rounds` rounds."""
+        trees = rounds * cast(Skeleton, self.outcome.share.skeleton).trees_per_round
+        shares = {name: share.first(trees) for name, share in self.shares.items()}
+        return replace(self, outcome=replace(self.outcome, share=self.outcome.share.first(trees)), shares=shares)
+
     @property
     def bytes_sent(self) -> int:
         return sum(transcript.bytes_sent() for transcript in self.transcripts.values())
@@ -104,6 +113,10 @@ def simulate_training(
     record: Record = "types",
     prepared: PreparedOwner | None = None,
     engine: Engine = LOCAL,
+    base_margin: Float64Array | None = None,
+    earlier: Mapping[PartyName, ModelShare] | None = None,
+    rate: Callable[[int], float] | None = None,
+    peek: Peek | None = None,
     unsafe_noise_seed: int | None = None,
 ) -> Simulation:
     """Train with all parties in one process: the same roles and messages as between machines, over memory channels.
@@ -124,7 +137,7 @@ def simulate_training(
     threads : int, default=1
         Number of threads of each party.
     watcher : callable, default=None
-        Called after each boosting round.
+        Called after each boosting round; if it returns True, training ends.
     custom_loss : callable, default=None
         A loss `(margin, y) -> (g, h)` that replaces the objective (vertical only).
     classes : sequence of str, default=None
@@ -135,6 +148,14 @@ def simulate_training(
         A Paillier key of the active party, generated in advance.
     engine : Engine, default=LOCAL
         Where the parties compute (vertical only).
+    base_margin : array of shape (K, rows), default=None
+        The active party's margins to start from, instead of the base score (vertical only).
+    earlier : mapping of party name to ModelShare, default=None
+        The shares of a finished model of the same parties, to which this training adds its trees (vertical only).
+    rate : callable, default=None
+        Returns the learning rate of a round, by its number (vertical only).
+    peek : callable, default=None
+        Receives, after each round, a function that returns the shares of the model so far (vertical only).
     unsafe_noise_seed : int, default=None
         For tests that must repeat noise, masks and keys, which otherwise come from the operating system. Anyone who
         knows this number can remove the noise; the model records that it was used.
@@ -164,6 +185,13 @@ def simulate_training(
     """
     spec = protocol_named(protocol)
     if spec.setting == "horizontal":
+        if base_margin is not None or earlier is not None:
+            check_start(spec, config)
+        if rate is not None or peek is not None:
+            raise UnsupportedCombination(
+                f"{protocol} is horizontal: its learning rate is fixed, and its model is complete at the end only",
+                "leave rate and peek out",
+            )
         if (custom_loss, classes, prepared, engine.name) != (None, None, None, LOCAL.name):
             raise UnsupportedCombination(
                 f"{protocol} is horizontal: its server has no table, and it takes no custom loss, declared classes, "
@@ -183,7 +211,13 @@ def simulate_training(
         ).train()
     active = driver
     _check_tables(tables, active)
-    resolve(spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes)
+    started = base_margin is not None or earlier is not None
+    job = resolve(
+        spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes, started=started
+    )
+    start = base_margin
+    if earlier is not None:
+        tables, start = _continued(earlier, active, tables, job, start)
     transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
     secrets = {name: _randomness(name, unsafe_noise_seed) for name in tables}
@@ -201,6 +235,14 @@ def simulate_training(
             for name, session in sessions.items()
         }
     )
+
+    def shares_of(own: ModelShare) -> dict[PartyName, ModelShare]:
+        made = {name: own if name == active else sessions[name].share() for name in tables}
+        if earlier is None:
+            return made
+        trees = len(cast(Skeleton, earlier[active].skeleton).trees)
+        return {name: extended(earlier[name], share, trees) for name, share in made.items()}
+
     outcome = train_active(
         TrainingJob(spec, config, tuple(tables), custom_loss, None if classes is None else tuple(classes)),
         active,
@@ -212,13 +254,37 @@ def simulate_training(
         randomness=secrets[active],
         account=accounts[active],
         engine=engine,
+        start=start,
+        rate=rate,
+        peek=None if peek is None else lambda own: peek(lambda: shares_of(own())),
     )
     if unsafe_noise_seed is not None:
         outcome = replace(outcome, share=marked_unsafe(outcome.share))
-    shares = {name: outcome.share if name == active else sessions[name].share() for name in tables}
+    shares = shares_of(outcome.share)
+    outcome = replace(outcome, share=shares[active])
     return Simulation(
         active, outcome, shares, transcripts, accounts, secrets, peers.rounds, engine.name, engine.workers
     )
+
+
+def _continued(
+    earlier: Mapping[PartyName, ModelShare],
+    active: PartyName,
+    tables: Mapping[PartyName, PartyTable],
+    job: ResolvedJob,
+    base_margin: Float64Array | None,
+) -> tuple[dict[PartyName, PartyTable], Float64Array]:
+    """The tables with the categories of the earlier model, and the margins that it gives them."""
+    skeleton = None if active not in earlier else earlier[active].skeleton
+    if skeleton is None:
+        raise MissingLabel(f"the earlier model has no skeleton of {active}", "continue it with the same active party")
+    name = job.config.objective if job.custom_loss is None else "custom"
+    check_continues(skeleton, job.spec.name, name, job.classes, tuple(tables), job.config)
+    known = {party: with_columns_of(earlier[party], table) for party, table in tables.items()}
+    margins = simulate_prediction(earlier, active, known)
+    if base_margin is not None:
+        margins = margins - skeleton.base_margin[:, None] + base_margin
+    return known, margins
 
 
 class HorizontalFederation:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from veilboost.boost.booster import Hooks, Progress, Watcher, train
+from veilboost.boost.grower import Tree
 from veilboost.boost.metrics import metric_for
 from veilboost.boost.objective import CustomLoss, objective_of
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
-from veilboost.errors import VeilBoostError
+from veilboost.errors import RowsDiffer, VeilBoostError
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec
@@ -21,7 +22,7 @@ from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.roles import ActiveContext, ExactReleases, PassiveContext
-from veilboost.types import BoolArray, Column, PartyName, Role
+from veilboost.types import BoolArray, Column, Float64Array, PartyName, Role
 from veilboost.wire.channel import Peers
 
 
@@ -92,21 +93,37 @@ def train_active(
     randomness: JobRandomness | None = None,
     account: Account | None = None,
     engine: Engine = LOCAL,
+    start: Float64Array | None = None,
+    rate: Callable[[int], float] | None = None,
+    peek: Callable[[Callable[[], ModelShare]], None] | None = None,
 ) -> TrainingOutcome:
     """Drive a job as its active party. The table's rows are aligned with those of all peers.
 
     The `keeper` writes checkpoints, returns an earlier one, and decides whether a lost peer can be reconnected.
     Noise is drawn from `randomness`, fresh by default, and recorded in `account`. Row-wise computation runs on
-    `engine`.
+    `engine`. `start` holds the margins (K, rows) before the first tree, `rate` returns the learning rate of a round.
+    `peek` receives, after each round, a function that returns this party's share of the model so far.
     """
     account = account or MemoryAccount()
     resolved = resolve(
-        job.protocol, job.config, table, engine=engine.name, custom_loss=job.custom_loss, classes=job.classes
+        job.protocol,
+        job.config,
+        table,
+        engine=engine.name,
+        custom_loss=job.custom_loss,
+        classes=job.classes,
+        started=start is not None,
     )
     table, config = resolved.table or table, resolved.config
     objective = objective_of(
         config.objective if job.custom_loss is None else "custom", config, resolved.kinds, job.custom_loss
     )
+    if start is not None and start.shape != (objective.trees_per_round, table.rows):
+        raise RowsDiffer(
+            f"the margins to start from have shape {start.shape[::-1]}, and there are {table.rows} rows and "
+            f"{objective.trees_per_round} trees per round",
+            "give one number per row; with several classes, one per row and class",
+        )
     metric = metric_for(objective, config)
     config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
@@ -131,7 +148,7 @@ def train_active(
         )
     )
     features = side.begin_training(held_out, bin_weights)
-    hooks, progress = Hooks(watch=watcher), None
+    hooks, progress = Hooks(watch=watcher, rate=rate), None
     if keeper is not None:
         resumed = keeper.resumed()
         if resumed is not None:  # also without a tree: a passive party may have finished the first one
@@ -144,22 +161,34 @@ def train_active(
             side.resume(side.records(), len(progress.trees), keeper.digests)
             return True
 
-        hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
+        hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover, rate)
     samples = engine.labels(resolved.labels, table.weight, held_out)
-    ensemble = train(side, features, samples, objective, metric, config, hooks, progress)
+
+    def share_of(trees: Sequence[Tree], base: Float64Array, records: SplitRecords) -> ModelShare:
+        skeleton = Skeleton(
+            protocol=job.protocol.name,
+            objective=objective.name,
+            classes=resolved.classes,
+            parties=job.order,
+            trees_per_round=objective.trees_per_round,
+            trees=tuple(trees),
+            base_margin=base,
+            config=config,
+        )
+        return make_share(party, table.columns, records, skeleton)
+
+    if peek is not None and keeper is None:
+        base = samples.base_margin(objective, config.base_score) * (start is None)
+
+        def keep(done: Progress) -> None:
+            peek(lambda: share_of(done.trees, base, side.records()))
+
+        hooks = replace(hooks, keep=keep)
+    ensemble = train(side, features, samples, objective, metric, config, hooks, progress, start)
     records = side.end_training(len(ensemble.trees))
-    skeleton = Skeleton(
-        protocol=job.protocol.name,
-        objective=objective.name,
-        classes=resolved.classes,
-        parties=job.order,
-        trees_per_round=objective.trees_per_round,
-        trees=tuple(ensemble.trees),
-        base_margin=ensemble.base_margin,
-        config=config,
+    return TrainingOutcome(
+        share_of(ensemble.trees, ensemble.base_margin, records), ensemble.history, metric=ensemble.metric
     )
-    share = make_share(party, table.columns, records, skeleton)
-    return TrainingOutcome(share, ensemble.history, metric=ensemble.metric)
 
 
 class PassiveSession:

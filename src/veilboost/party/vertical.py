@@ -30,6 +30,7 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
+from veilboost.model.continued import check_continues
 from veilboost.model.share import ModelShare, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.party.approvals import save_approval
 from veilboost.party.batches import (
@@ -43,6 +44,7 @@ from veilboost.party.batches import (
 from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.checkpoints import StoredCheckpoint, agreed, differ, has
 from veilboost.party.checks import Checks, check_space
+from veilboost.party.continuing import EarlierRun
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
@@ -100,6 +102,7 @@ class VerticalCoordinator(Coordinator):
         if settings.name != job.driver:
             raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts it")
         self._table: PartyTable | None = None
+        self._earlier: EarlierRun | None = None
         super().__init__(settings, job, watch)
 
     @property
@@ -119,8 +122,20 @@ class VerticalCoordinator(Coordinator):
 
     def _settle(self) -> None:
         table = cast(PartyTable, self._table)
-        job = resolve(self.spec, self.job.training, table, engine=self.settings.engine, classes=self._classes)
+        earlier = self._earlier = EarlierRun.of(self.settings, self.job)
+        job = resolve(
+            self.spec,
+            self.job.training,
+            table,
+            engine=self.settings.engine,
+            classes=self._classes,
+            started=earlier is not None,
+        )
         self.job = replace(self.job, training=job.config)
+        if earlier is not None:
+            owners = self.job.owners
+            check_continues(earlier.skeleton, self.spec.name, job.config.objective, job.classes, owners, job.config)
+            earlier.margins()
 
     def _reserve(self, resume: bool) -> None:
         self._booking = Booking.of_run(self.settings, self.job.name, resume)
@@ -162,13 +177,16 @@ class VerticalCoordinator(Coordinator):
         if run.status.get("closing") and resume:  # all trees are there: other parties may have finished already
             kept = run.checkpoints.kept()
             return TrainingOutcome(run.load_share(), kept[0].history if kept else [], metric=run.status.get("metric"))
-        resumed = None
+        resumed, earlier = None, self._earlier
+        if earlier is not None and not resume:
+            earlier.check_digests({name: accepted[name] for name in trainers.names})
         if resume:
             told = {name: accepted[name] for name in trainers.names}
             resumed = _resumed(agreed(self.job.driver, run.checkpoints.kept(), told))
             run.save_key(self._key)
         else:
             self._begin_run(run)
+            run.note(earlier_trees=0 if earlier is None else earlier.trees)
         table = cast(PartyTable, self._table)
         if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
             salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
@@ -179,8 +197,11 @@ class VerticalCoordinator(Coordinator):
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
         table = self._table = training_table(self.settings, aligned)  # other rows are released
+        if earlier is not None:
+            table = earlier.settle(table)
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.settle_table(self._booking.job, table_digest(table, self._booking.table_key))
+        run.save_table_key(self._booking.table_key)
         run.note(state="training", rows=table.rows)
         self.watch.total(self.spec.completed(self.job.training, table.rows).n_estimators)
         self.watch.stage("training")
@@ -189,7 +210,7 @@ class VerticalCoordinator(Coordinator):
         randomness = self._booking.randomness
         if (self.settings.runs / PREPARED).is_dir():
             randomness = prepared_randomness(self.settings, self.job, randomness)
-        return train_active(
+        outcome = train_active(
             TrainingJob(self.spec, self.job.training, self.job.owners, classes=self._classes),
             self.settings.name,
             table,
@@ -201,7 +222,9 @@ class VerticalCoordinator(Coordinator):
             randomness,
             self._booking,
             engine,
+            start=None if earlier is None else earlier.margins(),
         )
+        return outcome if earlier is None else replace(outcome, share=earlier.with_new(outcome.share))
 
     def _trainers(self, callers: Mapping[PartyName, Caller]) -> Peers:
         return Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
@@ -327,6 +350,7 @@ class VerticalSession(TrainingSession):
         self._batches: PassiveBatches | None = None
         self._helper: HelperBatches | None = None
         self._training: PassiveSession | None = None
+        self._earlier: EarlierRun | None = None  # the run that the job continues
         self._alignment = alignment_named(self.job.alignment)
         if not self.uses_table and self.role not in self._alignment.helpers:
             raise UnsupportedCombination(
@@ -371,6 +395,7 @@ class VerticalSession(TrainingSession):
         raise UnexpectedMessage(f"{message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
+        earlier = self._earlier = EarlierRun.of(self.settings, self.job, peer) if self.uses_table else None
         if self._is_dry(message):
             answer = self._checked(peer)
             # Tables that are aligned already are compared next.
@@ -395,7 +420,10 @@ class VerticalSession(TrainingSession):
             run = self._open_run(state="proposed")
         self._new = not message.resume
         if self._new:
-            return Accepted(__version__, aligned=False, batches=batches)
+            told = Accepted(__version__, aligned=False, batches=batches)
+            if earlier is None:
+                return told
+            return replace(told, trees=np.array([earlier.trees], dtype=np.int32), digests=(earlier.digest,))
         kept = run.checkpoints.kept()
         if run.batches is not None and not self._finished:
             self._start_training(run)
@@ -462,8 +490,11 @@ class VerticalSession(TrainingSession):
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = training_table(self.settings, taken(engine, table, kept_rows(run, table.rows), run.rows))
+        if self._earlier is not None:
+            aligned = self._earlier.settle(aligned)
         self._check_memory(aligned.rows, len(aligned.columns))
         run.settle_table(self._booking.job, table_digest(aligned, self._booking.table_key))
+        run.save_table_key(self._booking.table_key)
         share, random_state = self.job.validation, self.job.training.random_state
         held_out = int(drawn_places(aligned.rows, share, random_state).sum()) if share > 0 else 0
         self._training = PassiveSession(
@@ -507,12 +538,14 @@ class VerticalSession(TrainingSession):
         return answer
 
     def _finished_share(self, trees: int) -> ModelShare | None:
+        earlier = self._earlier
         if self._training is not None and self._training.side.finished:
-            return self._training.share()
-        # A driver that stopped when all trees were stored closes the job without training again.
-        kept = self._run.checkpoints.kept() if self._run is not None else []
-        if not kept or kept[0].trees < trees:
-            return None
-        share = kept[0].share()
-        rules = {key: rule for key, rule in share.records.rules().items() if key[0] < trees}
-        return replace(share, records=SplitRecords.of(rules))
+            share = self._training.share()
+        else:
+            # A driver that stopped when all trees were stored closes the job without training again.
+            kept = self._run.checkpoints.kept() if self._run is not None else []
+            new = trees - (0 if earlier is None else earlier.trees)
+            if not kept or kept[0].trees < new:
+                return None
+            share = kept[0].share().first(new)
+        return share if earlier is None else earlier.with_new(share)

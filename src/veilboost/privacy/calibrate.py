@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from veilboost.config import UNSET_ROUNDS
 from veilboost.errors import InvalidParameter
 from veilboost.privacy.accountant import bisect, compose, gaussian_delta
 from veilboost.privacy.event import Adjacency, Duchi, Event, Exponential
@@ -37,7 +38,7 @@ class CalibrationRequest:
 
     def __post_init__(self) -> None:
         for name in ("rows", "features", "bins", "trees", "depth"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) < 1 and (name, getattr(self, name)) != ("trees", UNSET_ROUNDS):
                 raise InvalidParameter(f"{name} is {getattr(self, name)}", "give a number of at least 1")
         for role in ("active", "passive"):
             epsilon, delta = getattr(self, f"epsilon_{role}"), getattr(self, f"delta_{role}")

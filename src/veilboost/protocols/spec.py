@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.config import ROUNDS, UNSET_ROUNDS, ProtocolOptions, TrainingConfig
 from veilboost.privacy.event import Event
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import Cost, InTurn, Needs, PlannedJob
@@ -111,6 +111,8 @@ class ProtocolSpec:
         Engines that can run a party's own arithmetic: all, unless a role needs all rows at once.
     declared_classes
         The claims hold only for a classification whose classes are not taken from the labels.
+    chooses_rounds
+        `complete` chooses `n_estimators` if nobody did.
     least_participants
         How many of the participants of a horizontal job must be reachable when it starts: all, unless the protocol
         can continue without some.
@@ -151,6 +153,7 @@ class ProtocolSpec:
     by_line: Callable[[TrainingConfig], bool] = lambda config: False
     engines: tuple[str, ...] = ("local", "disk", "ray")
     declared_classes: bool = False
+    chooses_rounds: bool = False
     least_participants: Callable[[TrainingConfig, int], int] = lambda config, participants: participants
     counts_rows: bool = True
     cost: Cost | InTurn | None = None
@@ -174,9 +177,15 @@ class ProtocolSpec:
     def settled(self, config: TrainingConfig) -> TrainingConfig:
         """Return the configuration with the parameters that the protocol determines by itself."""
         config = replace(config, **self.fixed)
+        if config.n_estimators == UNSET_ROUNDS:
+            config = replace(config, n_estimators=self.default_rounds())
         if config.categories != "auto":
             return config
         return replace(config, categories="sets" if self.sets else "onehot")
+
+    def default_rounds(self) -> int:
+        """Return what `n_estimators` is if nobody gives it: a number, or `UNSET_ROUNDS` if the protocol chooses."""
+        return UNSET_ROUNDS if self.chooses_rounds else ROUNDS
 
     def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
         """Return the configuration that the protocol chooses for this number of rows; all parties choose the same."""

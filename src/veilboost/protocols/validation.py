@@ -12,7 +12,7 @@ import numpy as np
 
 from veilboost.boost.metrics import check_metric_fits
 from veilboost.boost.objective import CustomLoss
-from veilboost.config import LEAF_QUANTILE_OBJECTIVES, TrainingConfig
+from veilboost.config import AUTO_ROUNDS, LEAF_QUANTILE_OBJECTIVES, TrainingConfig
 from veilboost.data.schema import check_label_present, check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
@@ -31,6 +31,7 @@ class ResolvedJob:
     """A job with all decisions made that its claims depend on.
 
     `classes` are the class names at the active party; `declared` means that they were not taken from the labels.
+    `started` means that rows start from margins of their own: of an earlier model, or given by the active party.
     `table` is the active party's table, with labels encoded for training. Other parties have neither.
     """
 
@@ -41,6 +42,7 @@ class ResolvedJob:
     classes: tuple[str, ...] | None = None
     declared: bool = True
     table: PartyTable | None = None
+    started: bool = False
 
     @property
     def labels(self) -> Float64Array:
@@ -62,6 +64,7 @@ def resolve(
     engine: str = LOCAL.name,
     custom_loss: CustomLoss | None = None,
     classes: Sequence[str] | None = None,
+    started: bool = False,
 ) -> ResolvedJob:
     """Resolve what depends on the labels of the active party's `table`, and validate the job.
 
@@ -86,7 +89,7 @@ def resolve(
         check_metric_fits(config.eval_metric, objective if custom_loss is None else "custom")
     declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
     config = replace(config, objective=objective)
-    job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table)
+    job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table, started)
     validate(job)
     return job
 
@@ -98,11 +101,18 @@ def validate(job: ResolvedJob) -> None:
     check_job(job.engine, spec.name, spec.engines, config, job.custom_loss is not None)
     if spec.declared_classes:
         _check_claims(job)
+    if job.started:
+        check_start(spec, config)
 
 
 def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
     """Raise if the protocol does not support these parameters."""
     spec.options.from_dict(config.options)
+    if config.n_estimators == AUTO_ROUNDS and not spec.chooses_rounds:
+        raise UnsupportedCombination(
+            f"n_estimators is auto, and {spec.name} has no budget that the number of rounds could follow from",
+            "set n_estimators to a number, or leave it out for the usual 100; or use the protocol sealed",
+        )
     if config.min_node_rows > 1 and not spec.counts_rows:
         raise UnsupportedCombination(
             f"min_node_rows is {config.min_node_rows}, but in {spec.name} no party knows the number of rows of a node: "
@@ -118,6 +128,22 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
         )
     if spec.refuse is not None:
         spec.refuse(config)
+
+
+def check_start(spec: ProtocolSpec, config: TrainingConfig) -> None:
+    """Raise if the rows of a job may not start from margins of their own."""
+    if spec.setting == "horizontal":
+        raise UnsupportedCombination(
+            f"base_margin and continued models are for vertical protocols, and {spec.name} is horizontal: its rows "
+            "start from one number",
+            "train a new model without base_margin",
+        )
+    if spec.declared_classes or config.options.get("private_leaves"):
+        raise UnsupportedCombination(
+            f"{spec.name}: the claim about labels covers only what this job releases, and margins to start from may "
+            "depend on labels",
+            "train a new model without base_margin, or use another protocol",
+        )
 
 
 def _check_leaf_quantiles(spec: ProtocolSpec, config: TrainingConfig) -> None:

@@ -38,7 +38,8 @@ def make_labels(seed: int, columns: Sequence[Column], objective: str = "binary",
     if objective == "binary":
         return (score > np.median(score)).astype(np.float64)
     if objective == "multiclass":
-        return np.searchsorted(np.quantile(score, np.arange(1, classes) / classes), score).astype(np.float64)
+        shares = np.sqrt(np.arange(1, classes) / classes)  # the first class has the most rows
+        return np.searchsorted(np.quantile(score, shares), score).astype(np.float64)
     if objective == "poisson":
         return rng.poisson(np.exp(np.clip(score / 3, -3, 2))).astype(np.float64)
     return score * 100 + 1000

@@ -126,6 +126,33 @@ def test_base_margin_from_labels_is_xgboosts(name, weighted):
     np.testing.assert_allclose(objective.base_margin(y, weight, None), want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [3, 5])
+def test_multiclass_starts_from_xgboosts_class_shares(weighted, classes):
+    """With five classes, one has no rows."""
+    rng = np.random.default_rng(3)
+    y = rng.choice([0.0, 1.0, 2.0, 4.0][:classes], 300, p=[0.6, 0.2, 0.2] if classes == 3 else [0.5, 0.3, 0.1, 0.1])
+    weight = rng.random(300) + 0.1 if weighted else None
+    booster = xgb.train(
+        {"objective": "multi:softprob", "num_class": classes, "gamma": 1e12, "reg_lambda": 1e12, "nthread": 1},
+        xgb.DMatrix(np.ones((300, 1)), label=y, weight=weight),
+        num_boost_round=1,
+    )
+    (want,) = booster.predict(xgb.DMatrix(np.ones((1, 1))), output_margin=True)
+    objective = make_objective("multiclass", classes=classes)
+    start = objective.base_margin(y, weight, None)
+    np.testing.assert_allclose(start, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        objective.predict(start[:, None])[0], np.average(objective.label_terms(y), axis=1, weights=weight), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
+def test_impossible_class_shares_are_refused(share):
+    with pytest.raises(LabelOutOfRange):
+        make_objective("multiclass", classes=3).base_margin_of_means(np.array([0.5, 0.5, share]), None)
+
+
 def test_base_margin_counts_class_weights():
     y = np.array([0.0, 0.0, 0.0, 1.0])
     start = make_objective("binary", scale_pos_weight=3.0).base_margin(y, None, None)
@@ -163,7 +190,8 @@ def test_base_score_is_a_prediction(name, score, margin):
 def test_base_margin_of_many_classes_and_of_custom_losses():
     y = np.array([0.0, 2.0])
     multiclass = make_objective("multiclass", classes=3)
-    assert multiclass.base_margin(y, None, None).tolist() == [0.0, 0.0, 0.0]
+    of_classes = multiclass.base_margin(y, None, None)
+    assert of_classes[0] == of_classes[2] > of_classes[1] + 10
     assert multiclass.base_margin(y, None, 0.5).tolist() == [0.5, 0.5, 0.5]
     custom = make_objective("custom", custom=squared)
     assert custom.base_margin(y, None, None).tolist() == [0.0]

@@ -114,7 +114,8 @@ def test_help_tells_what_a_parameter_does_its_range_and_default() -> None:
         if item.type != "bool" and info.range_text() != "any":
             assert info.range_text() in line
         if item.default is not None and item.type != "bool":
-            assert f"[default: {item.default}]" in line
+            shown = f"({info.shown(item.default)})" if info.words else item.default
+            assert f"[default: {shown}]" in line
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,11 @@ def test_ranges_are_refused_by_the_config_itself(arguments: tuple[str, ...], say
     with pytest.raises(InvalidParameter) as refused:
         CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert says in str(refused.value)
+
+
+def test_a_number_of_rounds_may_be_a_word() -> None:
+    assert _run("--trees", "7").n_estimators == 7
+    assert _run("--n-estimators", "auto") == TrainingConfig(n_estimators="auto")
 
 
 def test_what_is_no_number_is_a_usage_error() -> None:

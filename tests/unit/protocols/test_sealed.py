@@ -298,6 +298,10 @@ def test_what_was_left_open_is_chosen_for_the_budget_and_the_rows():
     assert (chosen.n_estimators, chosen.max_depth, chosen.base_score) == (10, 3, 0.5)
     assert completed(TrainingConfig(options={"eps": 8.0}), 24_000).n_estimators == 40
     assert completed(TrainingConfig(options={"eps": 8.0, "eps_features": 8.0}), 24_000).n_estimators == 10
+    of_classes = completed(TrainingConfig(objective="multiclass", options={"eps": 1.0}), 24_000)
+    assert of_classes.base_score == 0.5  # shares of the classes would be another release
+    for asked, trees in ((100, 100), (7, 7), ("auto", 10), ("default", 10)):
+        assert completed(TrainingConfig(n_estimators=asked, options={"eps": 1.0}), 24_000).n_estimators == trees
     by_hand = completed(TrainingConfig(n_estimators=7, max_depth=2, options={"eps": 8.0}), 24_000)
     assert (by_hand.n_estimators, by_hand.max_depth) == (7, 2)
 

@@ -302,7 +302,7 @@ def test_counts_of_no_table_end_the_search():
     ("message", "field", "change"),
     [
         (MaskedCounts, "counts", lambda sums: sums + np.uint64(1 << 40)),
-        (MaskedTotals, "labels", lambda sums: np.concatenate((sums[:-2], sums[-2:] ^ np.uint8(1 << 6)))),
+        (MaskedTotals, "labels", lambda sums: np.hstack((sums[:, :-2], sums[:, -2:] ^ np.uint8(1 << 6)))),
     ],
 )
 def test_sums_of_no_table_are_refused(message, field, change, monkeypatch):
@@ -318,6 +318,21 @@ def test_sums_of_no_table_are_refused(message, field, change, monkeypatch):
 
     monkeypatch.setattr(SecaggServer, "_ask", lie)
     with pytest.raises(MalformedMessage, match="not those of any table"):
+        simulate_training(dealt(whole(), [100, 100, 100]), SERVER, "secagg", config_of(n_estimators=1))
+
+
+def test_sums_of_another_number_of_classes_are_refused(monkeypatch):
+    asked = SecaggServer._ask
+
+    def lie(self, request, kind):
+        answers = dict(asked(self, request, kind))
+        if kind is MaskedTotals:
+            name = next(iter(answers))
+            answers[name] = replace(answers[name], labels=np.repeat(answers[name].labels, 2, axis=0))
+        return answers
+
+    monkeypatch.setattr(SecaggServer, "_ask", lie)
+    with pytest.raises(MalformedMessage, match="another number of classes"):
         simulate_training(dealt(whole(), [100, 100, 100]), SERVER, "secagg", config_of(n_estimators=1))
 
 

@@ -108,11 +108,9 @@ class MalServer(ServerRole):
 
     def _base(self, objective: Objective, pooled: _Pooled) -> Float64Array:
         """Return the margin before the first tree, from the sum of labels over the buckets of the first column."""
-        start = 0.0
-        if objective.name != "multiclass":
-            total = pooled.block.rows if pooled.weight is None else float(pooled.weight.sum())
-            start = float(pooled.label_sums[0, : pooled.block.layout.offsets[1]].sum()) / total
-        return objective.base_margin(np.array([start]), None, self._context.config.base_score)
+        total = pooled.block.rows if pooled.weight is None else float(pooled.weight.sum())
+        sums = pooled.label_sums[:, : pooled.block.layout.offsets[1]].sum(axis=1)
+        return objective.base_margin_of_means(sums / total, self._context.config.base_score)
 
     def _ask(self, names: Iterable[PartyName], message: Message, *kinds: type[Message]) -> dict[PartyName, Any]:
         return ask_reachable(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)

@@ -72,8 +72,8 @@ class Stumps:
             started = time.perf_counter()
             self._grow(sample_columns([self._block.layout.features], number, self._config)[0])
             self.history.append(RoundResult(number, time.perf_counter() - started, None))
-            if watcher is not None:
-                watcher(self.history[-1])
+            if watcher is not None and watcher(self.history[-1]):
+                break
 
     def _grow(self, columns: Int32Array | None) -> None:
         """Grow one round: MAL Alg. 3, lines 3 to 12, for every class."""

@@ -125,10 +125,10 @@ def completed(config: TrainingConfig, rows: int) -> TrainingConfig:
     least = options.least_rows or max(5, min(rows // 120, 2000))
     return replace(
         config,
-        n_estimators=trees if config.n_estimators == DEFAULTS.n_estimators else config.n_estimators,
+        n_estimators=config.n_estimators if config.n_estimators > 0 else trees,
         max_depth=depth if config.max_depth == DEFAULTS.max_depth else config.max_depth,
         learning_rate=rate if config.learning_rate == DEFAULTS.learning_rate else config.learning_rate,
-        base_score=0.5 if config.objective in {"auto", "binary"} else config.base_score,
+        base_score=0.5,
         options={**config.options, "least_rows": least},
     )
 

@@ -134,6 +134,7 @@ SPEC = ProtocolSpec(
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
     declared_classes=True,
+    chooses_rounds=True,
     # The ciphertexts of a level are sent in one message, and noise is drawn for every bin.
     cost=replace(
         COST,

@@ -55,17 +55,21 @@ class TotalsRequest(Message):
 
 @dataclass(frozen=True)
 class MaskedTotals(Message):
-    """Participant to server: its number of rows and its exact sums of weights and labels, all under pairwise masks."""
+    """Participant to server: its number of rows and its exact sums of weights and labels, all under pairwise masks.
+
+    `labels` has a row: the sum of labels; or with several classes a row per class: the sum of its rows' weights.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals(
-            "the number of rows over all participants and, unless epsilon is set, the sum of weights and of labels",
+            "the number of rows over all participants and, unless epsilon is set, the sum of weights and of labels "
+            "(with several classes, of weights in each class)",
             "server",
         ),
     )
     rows: Annotated[UInt64Array, ArraySpec("uint64", 1)]
     weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
-    labels: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    labels: Annotated[UInt8Array, ArraySpec("uint8", 2)]
 
 
 @dataclass(frozen=True)

@@ -205,14 +205,14 @@ class SecaggParticipant(ParticipantRole):
 
     def _totals(self, digest: bytes) -> messages.MaskedTotals:
         label, weight = self._label[self._fit], self._weight[self._fit]
+        terms = self._objective.label_terms(label)
         if self._noise is not None:
-            label = np.zeros_like(label)  # the server starts at base_score
+            terms = np.zeros_like(terms)  # the server starts at base_score
         if self._config.scale_pos_weight != 1.0:
             weight = weight * np.where(label == 1.0, self._config.scale_pos_weight, 1.0)
         rows = self._masks.hide(np.array([len(label)], dtype=np.uint64), digest + b"rows")
-        return messages.MaskedTotals(
-            rows, self._hidden(weight, digest + b"weights"), self._hidden(label * weight, digest)
-        )
+        sums = [self._hidden(each * weight, digest + b"labels %d" % number) for number, each in enumerate(terms)]
+        return messages.MaskedTotals(rows, self._hidden(weight, digest + b"weights"), np.stack(sums))
 
     def _hidden(self, values: Float64Array, label: bytes) -> UInt8Array:
         """Return the exact sum of the values, under the masks of this label."""

@@ -15,7 +15,7 @@ from veilboost.boost.booster import RoundResult, best_round, past_its_best, samp
 from veilboost.boost.columns import ColumnBlock, category_cuts
 from veilboost.boost.grower import LEAF, Tree, grow
 from veilboost.boost.metrics import Metric, check_metric_fits, summed_metric_for
-from veilboost.boost.objective import Objective, objective_of
+from veilboost.boost.objective import objective_of
 from veilboost.config import TrainingConfig
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import (
@@ -68,11 +68,11 @@ class SecaggServer(ServerRole):
     def train(self) -> TrainingOutcome:
         config = self._context.config
         schema = self._form_group()
-        self._rows, mean = self._totals()
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
+        self._rows, means = self._totals(objective.trees_per_round)
         self._objective, self._config = objective, config
         noise = SumNoise.of(config, len(schema.columns))
-        base = _base(objective, schema, mean if noise is None else 0.5, config.base_score)
+        base = objective.base_margin_of_means(means if noise is None else np.array([0.5]), config.base_score)
         cuts = self._find_cuts(schema, base)
         block = block_of_bins(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
         grown = config  # with the least hessian of a child that noise requires
@@ -99,8 +99,8 @@ class SecaggServer(ServerRole):
             if keeper is not None:
                 share = full_model("secagg", schema, trees, base, SplitRecords.of(finder.rules), config)
                 self._finished = share, tuple(history)
-            if self._context.watcher is not None:
-                self._context.watcher(history[-1])
+            if self._context.watcher is not None and self._context.watcher(history[-1]):
+                break
         if config.early_stopping_rounds is not None:
             trees = trees[: (best_round(history, metric) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
@@ -155,14 +155,17 @@ class SecaggServer(ServerRole):
         self._group = group
         return schema
 
-    def _totals(self) -> tuple[int, float]:
-        """Return the number of rows, and the weighted mean of their labels."""
+    def _totals(self, terms: int) -> tuple[int, Float64Array]:
+        """Return the number of rows, and the weighted mean of their labels; of many classes, the share of each."""
         answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
+        if any(len(each.labels) != terms for each in answers):
+            raise MalformedMessage("the sums of labels are for another number of classes")
         rows = int(added([each.rows for each in answers])[0])
-        weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
+        weights = _exactly([each.weights for each in answers])
+        labels = [_exactly([each.labels[term] for each in answers]) for term in range(terms)]
         if rows < 2 or not weights > 0:
             raise EmptyTable("the participants together have fewer than two rows, or no row with a weight above 0")
-        return rows, labels / weights
+        return rows, np.array(labels) / weights
 
     def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
         config = self._config
@@ -299,8 +302,3 @@ def _exactly(answers: list[UInt8Array]) -> float:
         return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
     except OverflowError:
         raise MalformedMessage(_NO_TABLE) from None
-
-
-def _base(objective: Objective, schema: Schema, mean: float, base_score: float | None) -> Float64Array:
-    start = np.zeros(1) if schema.objective == "multiclass" else np.array([mean])
-    return objective.base_margin(start, None, base_score)
