@@ -47,22 +47,40 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
+// Which candidates a node may use: `allowed` (nodes, features) is 0 where it may not use a feature; it is empty if it may
+// use all. `cat_threshold`: of a feature with more categories, a split by a set lists fewer than this, as in XGBoost.
+//
+// Such a split lists the categories from one end of their order, and missing values go to the other side: so the first
+// c + 1 of n categories go left if c + 1 < cat_threshold, and missing values go right; or if n - c - 1 < cat_threshold,
+// and missing values go left. Without missing values, one of the two is enough.
+struct Limits {
+  const std::uint8_t* allowed;
+  std::size_t cat_threshold;
+
+  bool listed(std::size_t count, std::size_t rest, int direction, bool has_missing) const {
+    if (!has_missing) return count < cat_threshold || rest < cat_threshold;
+    return (direction == 0 ? count : rest) < cat_threshold;
+  }
+};
+
 // The candidates of the nodes `open`, which are rows of `sums` and `totals`.
 // gains (nodes, slots, 2): -inf if there is no such candidate; not written if it has no nodes.
 // best_handle and best_gain: the first largest of each node. order (nodes, slots): for features of kind "sets" the
 // bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
                  In1<std::uint8_t> kind, In2<std::int64_t> totals, In1<std::int64_t> open, double g_unit, double h_unit,
-                 double lambda, double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
-                 Out2<std::int32_t> order, Out1<std::int32_t> best_handle, Out1<double> best_gain,
-                 std::size_t threads) {
+                 double lambda, double alpha, double min_child_weight, double max_delta_step, In2<std::uint8_t> allowed,
+                 std::size_t cat_threshold, Out3<double> gains, Out2<std::int32_t> order, Out1<std::int32_t> best_handle,
+                 Out1<double> best_gain, std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
   const std::size_t nodes = open.shape(0), slots = sums.shape(1), features = missing.shape(0);
   const bool keep = gains.shape(0) != 0;
+  const bool chooses = allowed.shape(0) != 0;  // among the features
+  const Limits limits{chooses ? allowed.data() : nullptr, cat_threshold};
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
       totals.shape(0) != sums.shape(0) || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
       gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
-      best_gain.shape(0) != nodes ||
+      best_gain.shape(0) != nodes || (chooses && (allowed.shape(0) != nodes || allowed.shape(1) != features)) ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
   for (std::size_t k = 0; k < nodes; ++k)
@@ -78,6 +96,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
       double best = -std::numeric_limits<double>::infinity();
       std::size_t best_at = 0;
       for (std::size_t f = 0; f < features; ++f) {
+        if (limits.allowed != nullptr && !limits.allowed[k * features + f]) continue;
         const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
         const std::size_t values = width - missing.data()[f];
@@ -118,7 +137,13 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           const Sums& next = bin[numeric ? c : static_cast<std::size_t>(sorted[c])];
           left.g += next.g;
           left.h += next.h;
-          offer_both(c, left);
+          if (numeric || values <= limits.cat_threshold) {
+            offer_both(c, left);
+            continue;
+          }
+          if (limits.listed(c + 1, values - c - 1, 0, try_left)) offer(c, left, 0);
+          if (try_left && limits.listed(c + 1, values - c - 1, 1, true))
+            offer(c, Sums{left.g + absent.g, left.h + absent.h}, 1);
         }
       }
       best_handle.data()[k] = static_cast<std::int32_t>(best_at);

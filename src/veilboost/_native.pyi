@@ -144,6 +144,8 @@ def split_gains(
     reg_alpha: float,
     min_child_weight: float,
     max_delta_step: float,
+    allowed: NDArray[uint8],
+    cat_threshold: int,
     gains: NDArray[float64],
     order: NDArray[int32],
     best_handle: NDArray[int32],

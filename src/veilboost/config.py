@@ -100,6 +100,20 @@ class TrainingConfig(Checked):
         "gradient (sets); auto: sets if the protocol supports them, otherwise onehot",
         choices=CATEGORY_MODES,
     )
+    max_cat_to_onehot: int = param(
+        1,
+        "columns with fewer categories than this are split one against the rest, if categories are split as sets; "
+        "1: none",
+        low=1,
+        high=65_536,
+    )
+    max_cat_threshold: int = param(
+        64,
+        "of a column with more categories than this, a split by a set has fewer than this on the side to which missing "
+        "values do not go",
+        low=1,
+        high=65_536,
+    )
     reg_lambda: float = param(1.0, "L2 regularisation of leaf weights", low=0)
     reg_alpha: float = param(0.0, "L1 regularisation of leaf weights", low=0)
     gamma: float = param(0.0, "minimum loss reduction of a split", low=0)
@@ -124,6 +138,9 @@ class TrainingConfig(Checked):
     )
     other_rate: float = param(0.1, "goss: fraction of rows sampled from the rest", low=0.001, high=1)
     colsample_bytree: float = param(1.0, "fraction of columns sampled for each tree", low=0, high=1, low_open=True)
+    colsample_bylevel: float = param(
+        1.0, "fraction of a tree's columns sampled for each of its levels", low=0, high=1, low_open=True
+    )
     scale_pos_weight: float = param(1.0, "weight of rows with label 1 (binary only)", low=0, low_open=True)
     quantile_alpha: float = param(0.5, "quantile that objective quantile predicts", low=0.001, high=0.999)
     huber_slope: float = param(

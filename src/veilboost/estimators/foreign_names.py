@@ -17,8 +17,7 @@ _CATEGORICAL = "name numeric columns in categorical; text and category columns a
 PARAMETERS: Mapping[str, str] = {
     "booster": "leave it out: the model always consists of trees",
     "callbacks": "use early_stopping_rounds, and verbose in fit",
-    "colsample_bylevel": "use colsample_bytree: columns are sampled for each tree",
-    "colsample_bynode": "use colsample_bytree: columns are sampled for each tree",
+    "colsample_bynode": "use colsample_bytree or colsample_bylevel: columns are sampled for each tree or level",
     "device": _ALWAYS_HISTOGRAMS,
     "enable_categorical": _CATEGORICAL,
     "feature_types": _CATEGORICAL,
@@ -26,8 +25,6 @@ PARAMETERS: Mapping[str, str] = {
     "grow_policy": _ALWAYS_HISTOGRAMS,
     "importance_type": "leave it out: feature_importances_ is the share of the total gain; use veilboost inspect",
     "interaction_constraints": _NO_CONSTRAINTS,
-    "max_cat_threshold": "use max_categories",
-    "max_cat_to_onehot": "use categories='onehot' or categories='sets'",
     "max_leaves": "use max_depth: trees grow level by level",
     "missing": "use missing_values; NaN is always missing",
     "monotone_constraints": _NO_CONSTRAINTS,

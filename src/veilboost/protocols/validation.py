@@ -23,6 +23,7 @@ from veilboost.types import AnyArray, Float64Array
 
 CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
 _DEFAULTS = TrainingConfig()
+_WITHOUT_LIMITS = "no party can limit the candidates of all columns by exact sums"
 _ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None if labels are numbers
 
 
@@ -108,6 +109,12 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
             f"min_node_rows is {config.min_node_rows}, but in {spec.name} no party knows the number of rows of a node: "
             "the server receives only sums over all participants",
             "set min_node_rows to 1, or use another protocol",
+        )
+    if config.colsample_bylevel < 1.0 and not spec.limits_splits:
+        raise UnsupportedCombination(
+            f"colsample_bylevel is {config.colsample_bylevel:g}, but in {spec.name} {_WITHOUT_LIMITS}",
+            "set colsample_bylevel to 1 and use colsample_bytree, or use a protocol that supports it: plain, paillier, "
+            "lattice, secagg",
         )
     if config.objective in LEAF_QUANTILE_OBJECTIVES:
         _check_leaf_quantiles(spec, config)

@@ -125,7 +125,7 @@ def test_bins_count_the_cuts_not_above_a_value(dtype, threads):
         np.testing.assert_array_equal(bins[:, j], expected)
 
 
-def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
+def slow_gains(sums, layout, totals, units, lam, alpha, least, step, allowed=None, cat_threshold=99):
     """Candidate by candidate, from the definition."""
 
     def soft(g):
@@ -147,6 +147,8 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
     gains = np.full((*sums.shape[:2], 2), -np.inf)
     for node in range(len(sums)):
         for f in range(layout.features):
+            if allowed is not None and not allowed[node, f]:
+                continue
             low, high = layout.offsets[f], layout.offsets[f + 1]
             values = high - low - layout.missing[f]
             own, absent = sums[node, low : low + values], np.zeros(2, dtype=np.int64)
@@ -160,6 +162,14 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
                 for direction in (0, 1):
                     if direction and not absent.any():
                         continue
+                    # A set is listed by the categories of the side without missing values; of either without them.
+                    sides = [values - c - 1] if direction else [c + 1]
+                    if (
+                        layout.kind[f] == 2
+                        and values > cat_threshold
+                        and min(sides if absent.any() else [c + 1, values - c - 1]) >= cat_threshold
+                    ):
+                        continue
                     left = own[members].sum(axis=0) + direction * absent
                     right = totals[node] - left
                     if all(s[1] > 0 and s[1] * units[1] >= least for s in (left, right)):
@@ -167,10 +177,15 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
     return gains
 
 
+def some(features):
+    return np.random.default_rng(3).integers(0, 2, (4, features), dtype=np.uint8)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
 @pytest.mark.parametrize("step", [0.0, 0.2])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_gains_equal_the_definition(alpha, step, threads):
+@pytest.mark.parametrize(("allowed", "cat_threshold"), [(None, 99), (some(5), 99), (None, 1), (None, 2), (some(5), 3)])
+def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold):
     rng = np.random.default_rng(11)
     kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC, ColumnKind.SETS]
     layout = BinLayout.of([6, 4, 5, 1, 7], [False, True, True, True, False], kinds)
@@ -200,20 +215,22 @@ def test_gains_equal_the_definition(alpha, step, threads):
         alpha,
         20.0,
         step,
+        np.empty((0, 0), dtype=np.uint8) if allowed is None else allowed,
+        cat_threshold,
         gains,
         order,
         handle,
         best,
         threads,
     )
-    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step)
+    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step, allowed, cat_threshold)
     np.testing.assert_array_equal(np.isinf(gains), np.isinf(expected))
     assert np.isfinite(expected).sum() > 30
     np.testing.assert_allclose(gains[np.isfinite(gains)], expected[np.isfinite(expected)], rtol=1e-12, atol=1e-9)
     np.testing.assert_array_equal(handle, gains.reshape(nodes, -1).argmax(axis=1))
     np.testing.assert_array_equal(best, gains.reshape(nodes, -1).max(axis=1))
     start, end = layout.offsets[2], layout.offsets[3] - 1
-    assert sorted(order[0, start:end].tolist()) == list(range(end - start))
+    assert (allowed is not None and not allowed[0, 2]) or sorted(order[0, start:end].tolist()) == [*range(end - start)]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])

@@ -10,9 +10,10 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
+from veilboost.boost.limits import round_limits
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import Assignments, RowGroups
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
+from veilboost.boost.split import NO_LIMITS, Candidates, candidates_from_sums, leaf_weights, left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -98,6 +99,7 @@ class SecaggFinder(SplitFinder):
     def begin_round(self, start: Round) -> None:
         self._start, (columns,) = start, start.columns
         self._block = self._all if columns is None else self._all.subset(columns)
+        self._limits = round_limits([self._block.layout.features], start.number, self._config)
         self._sums = LevelSums()
         self._built = self._ask_sums(0, np.arange(self._trees))
 
@@ -129,8 +131,10 @@ class SecaggFinder(SplitFinder):
             self._built = self._ask_sums(level.depth, level.build)
         self._known = self._sums.complete(level, self._built)
         layout, scale = self._block.layout, self._start.scale
+        limits = NO_LIMITS if self._limits is None else self._limits.of(0, level)
+        known, config, threads = self._known, self._config, self._threads
         return [
-            candidates_from_sums(self._known, layout, level.totals, scale, self._config, self._threads, open=level.open)
+            candidates_from_sums(known, layout, level.totals, scale, config, threads, open=level.open, limits=limits)
         ]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:

@@ -17,6 +17,7 @@ import numpy as np
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, Tree
+from veilboost.boost.limits import round_limits
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
@@ -110,7 +111,9 @@ class VerticalActive(SplitFinder):
             name: layout if (chosen := columns[name]) is None else layout.subset(chosen)
             for name, layout in self._layouts.items()
         }
-        self._current = roles.ActiveRound(start, block, own, layouts)
+        features = [layouts[name].features for name in self.context.order]
+        limits = round_limits(features, start.number, self.config)
+        self._current = roles.ActiveRound(start, block, own, layouts, limits)
         self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
         if len(start.routed):
@@ -118,8 +121,14 @@ class VerticalActive(SplitFinder):
             mask[start.fit] = True
             fit = np.packbits(mask)
         openings = {
-            name: messages.BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
-            for name, chosen in columns.items()
+            name: messages.BeginRound(
+                start.number,
+                fit,
+                chosen is None,
+                _NO_INTS if chosen is None else chosen,
+                levels=limits.levels[owner] if limits is not None and self.cipher.shuffled else messages.NO_LEVELS,
+            )
+            for owner, (name, chosen) in enumerate(columns.items())
             if name != self.context.party
         }
         opening = self.cipher.openings(self._current, openings)
@@ -164,7 +173,8 @@ class VerticalActive(SplitFinder):
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums = self._sums[own].complete(level, built)
-        offers = {own: self.selector.score(current, level, sums, current.block.layout, False)}
+        limits = current.limits_of(self._owner, level)
+        offers = {own: self.selector.score(current, level, sums, current.block.layout, False, limits)}
         self._known = {own: sums}
         for name, found in self.cipher.read(current, asked, waiting).items():
             if isinstance(found, Candidates):
@@ -178,7 +188,8 @@ class VerticalActive(SplitFinder):
             if self.cipher.checks_totals:
                 _check_totals(name, built, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, built)
-            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled)
+            limits = current.limits_of(self.context.order.index(name), level)
+            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled, limits)
         # A party that answers too late, if a protocol has a clock, has no candidates.
         return [offers.get(name) or Candidates.none(len(level.open)) for name in self.context.order]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
+
 from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
 Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 SHARED_NODES = Reveals("which rows share a node, for every node of every tree", "passive", exact=True)
+NO_LEVELS = np.empty((0, 0), dtype=np.uint8)
 EXACT_SUMS = Reveals(
     "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
 )
@@ -53,11 +56,12 @@ class ColumnsOffered(Message):
 class BeginRound(Message):
     """Active to passive: a round starts. `fit` marks the rows to sum (empty: all); the others are only routed.
 
-    `columns` are the sampled columns; it is empty if `all_columns` is true.
+    `columns` are the sampled columns; it is empty if `all_columns` is true. `levels` has a row for each level: 1 where
+    its splits may use a column of the round. It is empty if they may use all, and if the columns are not shuffled.
     """
 
     reveals = (
-        Reveals("which rows and columns the round samples", "passive", given=("fit", "columns")),
+        Reveals("which rows and columns the round samples", "passive", given=("fit", "columns", "levels")),
         Reveals(
             "with sampling='goss', which rows have large gradients: in the first round much of the labels",
             "passive",
@@ -68,6 +72,7 @@ class BeginRound(Message):
     fit: Bits
     all_columns: bool
     columns: Ints
+    levels: Annotated[UInt8Array, ArraySpec("uint8", 2)] = field(default_factory=lambda: NO_LEVELS, kw_only=True)
 
 
 @dataclass(frozen=True)

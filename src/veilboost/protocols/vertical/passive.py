@@ -143,6 +143,10 @@ class VerticalPassive:
             block = block.subset(columns)
         elif len(message.columns):
             raise MalformedMessage("the round lists columns although it uses all")
+        sampled_levels = self.cipher.shuffles and config.colsample_bylevel < 1.0
+        shape = (config.max_depth, block.layout.features) if sampled_levels else messages.NO_LEVELS.shape
+        if message.levels.shape != shape or (message.levels > 1).any():
+            raise MalformedMessage("the round samples columns for other levels than the job")
         fit, routed = rows, rows[:0]
         mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
         if self.cipher.receives_samples:
@@ -153,10 +157,9 @@ class VerticalPassive:
         shuffle = ColumnShuffle.none(block.layout)
         if self.cipher.shuffles:
             # A resumed job uses the same order, so that two orders of one round cannot be compared.
-            drawn = self.context.randomness.for_request(
-                "order of columns", message.number, b"" if columns is None else columns.tobytes()
-            )
-            shuffle = ColumnShuffle.draw(block.layout, drawn)
+            sampled = (b"" if columns is None else columns.tobytes()) + message.levels.tobytes()
+            drawn = self.context.randomness.for_request("order of columns", message.number, sampled)
+            shuffle = ColumnShuffle.draw(block.layout, drawn, message.levels.T)
         trees = job.trees_per_round
         again = self.context.account.begin(f"round {message.number}", trees)
         if self.context.exact is not None:

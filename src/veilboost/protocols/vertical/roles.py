@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
+from veilboost.boost.limits import RoundLimits
 from veilboost.boost.rows import Assignments, RowGroups
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
+from veilboost.boost.split import NO_LIMITS, Candidates, SplitLimits, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
@@ -88,6 +89,11 @@ class ActiveRound:
     block: ColumnBlock
     columns: Int32Array | None
     layouts: Mapping[PartyName, BinLayout]
+    limits: RoundLimits | None = None
+
+    def limits_of(self, owner: int, level: Level) -> SplitLimits:
+        """The limits of one owner's splits at the open nodes of a level."""
+        return NO_LIMITS if self.limits is None else self.limits.of(owner, level)
 
 
 class StatisticsCipher(ABC):
@@ -162,11 +168,22 @@ class Selector:
         self.context, self.config = context, context.config
 
     def score(
-        self, current: ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
+        self,
+        current: ActiveRound,
+        level: Level,
+        sums: Int64Array,
+        layout: BinLayout,
+        shuffled: bool,
+        limits: SplitLimits,
     ) -> Candidates:
-        """Return candidates of the level's open nodes from the sums of its nodes (nodes, slots, 2)."""
+        """Return candidates of the level's open nodes from the sums of its nodes (nodes, slots, 2).
+
+        `limits` are none in protocols whose spec does not limit splits.
+        """
         scale, threads = current.start.scale, self.context.threads
-        found = candidates_from_sums(sums, layout, level.totals, scale, self.config, threads, shuffled, level.open)
+        found = candidates_from_sums(
+            sums, layout, level.totals, scale, self.config, threads, shuffled, level.open, limits
+        )
         found.shuffled = shuffled
         return found
 
