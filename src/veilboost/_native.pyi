@@ -145,6 +145,8 @@ def split_gains(
     min_child_weight: float,
     max_delta_step: float,
     allowed: NDArray[uint8],
+    direction: NDArray[int8],
+    bounds: NDArray[float64],
     cat_threshold: int,
     gains: NDArray[float64],
     order: NDArray[int32],

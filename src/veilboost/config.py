@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from veilboost.errors import UnsupportedCombination
 from veilboost.fields import Checked, param
@@ -67,6 +68,13 @@ LEAF_QUANTILE_OBJECTIVES = ("absolute_error", "quantile")
 LOSS_PARAMETERS = {"quantile": "quantile_alpha", "pseudo_huber": "huber_slope", "tweedie": "tweedie_variance_power"}
 
 OptionValue = bool | int | float | str
+
+
+def named_sets(given: Any) -> Any:
+    """A list of lists, as XGBoost has it, with numbers from 1 as names; anything else as it is."""
+    if isinstance(given, list | tuple):
+        return {str(at): columns for at, columns in enumerate(cast("list[Any]", given), 1)}
+    return given
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,20 @@ class TrainingConfig(Checked):
     colsample_bylevel: float = param(
         1.0, "fraction of a tree's columns sampled for each of its levels", low=0, high=1, low_open=True
     )
+    monotone_constraints: Mapping[str, int] = param(
+        dict,
+        "columns in which predictions may only rise (1) or only fall (-1), by name",
+        low=-1,
+        high=1,
+        example="income = 1",
+    )
+    interaction_constraints: Mapping[str, tuple[str, ...]] = param(
+        dict,
+        "sets of columns: the columns of a path from the root to a leaf must all be in one of the sets, or be one "
+        "column; by name of the set, or as a list of lists",
+        keys="party",
+        example='spending = ["income", "debt"]',
+    )
     scale_pos_weight: float = param(1.0, "weight of rows with label 1 (binary only)", low=0, low_open=True)
     quantile_alpha: float = param(0.5, "quantile that objective quantile predicts", low=0.001, high=0.999)
     huber_slope: float = param(
@@ -172,6 +194,7 @@ class TrainingConfig(Checked):
     options: Mapping[str, OptionValue] = param(dict, "parameters of the protocol, by name", flag="--option")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "interaction_constraints", named_sets(self.interaction_constraints))
         super().__post_init__()
         for objective, name in LOSS_PARAMETERS.items():
             if self.objective != objective and getattr(self, name) != getattr(type(self), name):
@@ -201,3 +224,4 @@ class TrainingConfig(Checked):
 
 
 DEFAULTS = TrainingConfig()
+CONSTRAINTS = ("monotone_constraints", "interaction_constraints")  # the parameters that name columns

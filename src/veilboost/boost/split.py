@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from veilboost import _native
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
+from veilboost.types import Float64Array, Int8Array, Int32Array, Int64Array, UInt8Array
 
 LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 
@@ -19,12 +19,17 @@ LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 class SplitLimits:
     """Limits of one owner's splits at the nodes that are scored.
 
-    `allowed` (nodes, features) is 0 where a node may not use a feature; empty: it may use all.
+    `allowed` (nodes, features) is 0 where a node may not use a feature; empty: it may use all. With monotone
+    constraints, `bounds` (nodes, 2) are the least and the largest weight of a node's children, and `direction` is 1 for
+    a feature by whose splits weights may not fall from left to right, -1 if they may not rise, else 0.
     """
 
     allowed: UInt8Array
+    direction: Int8Array = field(default_factory=lambda: _NO_DIRECTION)
+    bounds: Float64Array = field(default_factory=lambda: _NO_BOUNDS)
 
 
+_NO_DIRECTION, _NO_BOUNDS = np.empty(0, dtype=np.int8), np.empty((0, 2))
 NO_LIMITS = SplitLimits(np.empty((0, 0), dtype=np.uint8))
 
 
@@ -101,6 +106,8 @@ def candidates_from_sums(
         config.min_child_weight,
         config.max_delta_step,
         limits.allowed,
+        limits.direction,
+        limits.bounds,
         config.max_cat_threshold,
         gain,
         order,

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from veilboost.boost.booster import Watcher
-from veilboost.config import TrainingConfig
+from veilboost.config import CONSTRAINTS, TrainingConfig
 from veilboost.engine.tables import with_frequent_categories
 from veilboost.errors import UnreadableModel, UnsupportedCombination
+from veilboost.estimators.constraints import with_constraints
 from veilboost.estimators.description import Description, read_description, write_description
 from veilboost.estimators.evaluation_sets import (
     Curves,
@@ -201,6 +202,7 @@ class Federated(BoostingParameters):
         validation = [self._validation(trained, classes, each) for each in sets]
         if validation:
             tables, held_out = _followed(tables, validation[-1])
+        tables = with_constraints(tables, self.monotone_constraints, self.interaction_constraints, data.names)
         printer = RoundPrinter(verbose, self.n_estimators, set_name(max(len(sets) - 1, 0)))
         try:
             simulation = self._train(tables, held_out, classes, printer)
@@ -462,7 +464,8 @@ class Federated(BoostingParameters):
         return curves
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
-        values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
+        names = set(TrainingConfig.names()).difference(CONSTRAINTS)  # which the tables have
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes), "eval_metric": metric})
 

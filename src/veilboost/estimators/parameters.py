@@ -37,6 +37,8 @@ class BoostingParameters(BaseEstimator):
     max_delta_step: float = DEFAULTS.max_delta_step
     colsample_bytree: float = DEFAULTS.colsample_bytree
     colsample_bylevel: float = DEFAULTS.colsample_bylevel
+    monotone_constraints: Mapping[Any, int] | Sequence[int] | None = None
+    interaction_constraints: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] | None = None
     scale_pos_weight: float = DEFAULTS.scale_pos_weight
     quantile_alpha: float = DEFAULTS.quantile_alpha
     huber_slope: float = DEFAULTS.huber_slope

@@ -105,7 +105,7 @@ class ProtocolSpec:
         Strength of the encryption, if the protocol encrypts.
     limits_splits
         The party that chooses splits scores all candidates from exact sums, so a job can limit them
-        (`colsample_bylevel`).
+        (`colsample_bylevel`, monotone and interaction constraints).
     sets
         Whether a split can send a set of categories left.
     by_line

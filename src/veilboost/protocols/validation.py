@@ -18,12 +18,12 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
 from veilboost.engine.shards import per_row, seen_values
 from veilboost.errors import InvalidParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
+from veilboost.protocols.constraints import check_constraints, check_levels, constraints_of
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
 CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
 _DEFAULTS = TrainingConfig()
-_WITHOUT_LIMITS = "no party can limit the candidates of all columns by exact sums"
 _ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None if labels are numbers
 
 
@@ -87,6 +87,7 @@ def resolve(
         check_metric_fits(config.eval_metric, objective if custom_loss is None else "custom")
     declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
     config = replace(config, objective=objective)
+    check_constraints(spec, config, table.constraints, table.columns)
     job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table)
     validate(job)
     return job
@@ -110,12 +111,8 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
             "the server receives only sums over all participants",
             "set min_node_rows to 1, or use another protocol",
         )
-    if config.colsample_bylevel < 1.0 and not spec.limits_splits:
-        raise UnsupportedCombination(
-            f"colsample_bylevel is {config.colsample_bylevel:g}, but in {spec.name} {_WITHOUT_LIMITS}",
-            "set colsample_bylevel to 1 and use colsample_bytree, or use a protocol that supports it: plain, paillier, "
-            "lattice, secagg",
-        )
+    check_levels(spec, config)
+    check_constraints(spec, config, constraints_of(config))
     if config.objective in LEAF_QUANTILE_OBJECTIVES:
         _check_leaf_quantiles(spec, config)
     if spec.setting == "horizontal" and config.objective == "pseudo_huber" and config.base_score is None:

@@ -64,6 +64,17 @@ VERTICAL_CASES: Mapping[str, Mapping[str, Any]] = {
 # Jobs that limit splits, for protocols whose spec says `limits_splits`.
 LIMITED_CASES: Mapping[str, Mapping[str, Any]] = {
     "by level": {"objective": "multiclass", "colsample_bytree": 0.9, "colsample_bylevel": 0.6},
+    "monotone": {"objective": "binary", "monotone_constraints": {"n0": 1, "n2": -1, "n3": 1}},
+    "interaction": {
+        "objective": "multiclass",
+        "interaction_constraints": [["n0", "n2", "c0"], ["n1", "n3"], ["c0", "c1"]],
+    },
+    "limited": {
+        "objective": "regression",
+        "colsample_bylevel": 0.8,
+        "monotone_constraints": {"n0": 1, "n2": -1},
+        "interaction_constraints": [["n0", "n1", "c0"], ["n1", "n2", "n3"]],
+    },
 }
 HORIZONTAL_CASES = ("binary", "multiclass", "regression")
 _JOBS = {**VERTICAL_CASES, **LIMITED_CASES}

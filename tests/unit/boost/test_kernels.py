@@ -125,7 +125,9 @@ def test_bins_count_the_cuts_not_above_a_value(dtype, threads):
         np.testing.assert_array_equal(bins[:, j], expected)
 
 
-def slow_gains(sums, layout, totals, units, lam, alpha, least, step, allowed=None, cat_threshold=99):
+def slow_gains(
+    sums, layout, totals, units, lam, alpha, least, step, allowed=None, cat_threshold=99, ways=None, bounds=None
+):
     """Candidate by candidate, from the definition."""
 
     def soft(g):
@@ -135,13 +137,17 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step, allowed=Non
         w = -soft(g) / (h + lam) if h + lam > 0 else 0.0
         return np.clip(w, -step, step) if step > 0 else w
 
-    def score(s):
+    def bounded(s, node):
+        w = weight(s[0] * units[0], s[1] * units[1])
+        return w if bounds is None else min(max(w, bounds[node][0]), bounds[node][1])
+
+    def score(s, node):
         g, h = s[0] * units[0], s[1] * units[1]
         if h + lam <= 0:
             return 0.0
-        if step == 0:
+        if step == 0 and bounds is None:
             return soft(g) ** 2 / (h + lam)
-        w = weight(g, h)
+        w = bounded(s, node)
         return -(2 * g * w + (h + lam) * w * w + 2 * alpha * abs(w))
 
     gains = np.full((*sums.shape[:2], 2), -np.inf)
@@ -172,8 +178,13 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step, allowed=Non
                         continue
                     left = own[members].sum(axis=0) + direction * absent
                     right = totals[node] - left
+                    weights = bounded(left, node), bounded(right, node)
+                    if bounds is not None and c < values - 1 and (weights[1] - weights[0]) * ways[f] < 0:
+                        continue
                     if all(s[1] > 0 and s[1] * units[1] >= least for s in (left, right)):
-                        gains[node, low + c, direction] = score(left) + score(right) - score(totals[node])
+                        gains[node, low + c, direction] = (
+                            score(left, node) + score(right, node) - score(totals[node], node)
+                        )
     return gains
 
 
@@ -185,7 +196,8 @@ def some(features):
 @pytest.mark.parametrize("step", [0.0, 0.2])
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(("allowed", "cat_threshold"), [(None, 99), (some(5), 99), (None, 1), (None, 2), (some(5), 3)])
-def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold):
+@pytest.mark.parametrize("monotone", [False, True])
+def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold, monotone):
     rng = np.random.default_rng(11)
     kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC, ColumnKind.SETS]
     layout = BinLayout.of([6, 4, 5, 1, 7], [False, True, True, True, False], kinds)
@@ -203,6 +215,8 @@ def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold
     order = np.empty((nodes, layout.slots), dtype=np.int32)
     units = (1 / 64, 1 / 32)
     handle, best = np.empty(nodes, dtype=np.int32), np.empty(nodes)
+    ways = [1, 0, 0, -1, 0]
+    bounds = np.array([[-np.inf, np.inf], [-0.1, 0.05], [0.02, np.inf], [-np.inf, -0.01]]) if monotone else None
     _native.split_gains(
         sums,
         layout.offsets,
@@ -216,6 +230,8 @@ def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold
         20.0,
         step,
         np.empty((0, 0), dtype=np.uint8) if allowed is None else allowed,
+        np.array(ways, dtype=np.int8),
+        np.empty((0, 2)) if bounds is None else bounds,
         cat_threshold,
         gains,
         order,
@@ -223,7 +239,7 @@ def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold
         best,
         threads,
     )
-    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step, allowed, cat_threshold)
+    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step, allowed, cat_threshold, ways, bounds)
     np.testing.assert_array_equal(np.isinf(gains), np.isinf(expected))
     assert np.isfinite(expected).sum() > 30
     np.testing.assert_allclose(gains[np.isfinite(gains)], expected[np.isfinite(expected)], rtol=1e-12, atol=1e-9)

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
-from veilboost.boost.limits import round_limits
+from veilboost.boost.limits import ColumnConstraints, round_limits
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import NO_LIMITS, Candidates, candidates_from_sums, leaf_weights, left_sums
@@ -73,12 +73,19 @@ class SecaggFinder(SplitFinder):
     """
 
     def __init__(
-        self, ask: Ask, block: ColumnBlock, objective: Objective, config: TrainingConfig, threads: int
+        self,
+        ask: Ask,
+        block: ColumnBlock,
+        objective: Objective,
+        config: TrainingConfig,
+        threads: int,
+        constraints: ColumnConstraints,
     ) -> None:
         self._ask, self._threads = ask, threads
         self._all, self._block, self._trees = block, block, objective.trees_per_round
         # As in `plain`: for Poisson the loss sets max_delta_step.
         self._config = replace(config, max_delta_step=objective.max_delta_step)
+        self._constraints = constraints
         self._unsent, self._depth = PendingResult(), 0
         self.rules: dict[tuple[int, int], Rule] = {}
 
@@ -99,7 +106,8 @@ class SecaggFinder(SplitFinder):
     def begin_round(self, start: Round) -> None:
         self._start, (columns,) = start, start.columns
         self._block = self._all if columns is None else self._all.subset(columns)
-        self._limits = round_limits([self._block.layout.features], start.number, self._config)
+        own = [self._constraints.subset(columns)]
+        self._limits = round_limits(own, start.number, self._trees, start.scale, self._config)
         self._sums = LevelSums()
         self._built = self._ask_sums(0, np.arange(self._trees))
 
@@ -142,6 +150,8 @@ class SecaggFinder(SplitFinder):
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         position, handles, layout = choices.position, choices.handle, self._block.layout
+        if self._limits is not None:
+            self._limits.split(choices, layout.locate(handles)[0])
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
         rules = self._block.rules_of(self._block.splits_of(handles, sets), self._block.shared_bins, position)
@@ -159,6 +169,8 @@ class SecaggFinder(SplitFinder):
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = leaf_weights(level.totals[leaves], scale, self._config)
+        if self._limits is not None:
+            weights = self._limits.bounded(level, leaves, weights)
         scaled = (self._config.learning_rate * weights).astype(np.float32)
         if level.depth == self._depth:
             self._unsent = self._unsent._replace(leaves=leaves.astype(np.int32), weights=scaled)

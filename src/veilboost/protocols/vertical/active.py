@@ -17,13 +17,14 @@ import numpy as np
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, Tree
-from veilboost.boost.limits import round_limits
+from veilboost.boost.limits import ColumnConstraints, round_limits
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.share import SplitRecords
 from veilboost.protocols.vertical import messages, roles
+from veilboost.protocols.vertical.constraints import checked_constraints
 from veilboost.protocols.vertical.round_state import summed_ahead
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done
@@ -52,6 +53,7 @@ class VerticalActive(SplitFinder):
         self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
+        self._constraints: dict[PartyName, ColumnConstraints] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's nodes, if they are known
         self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
         self._split_requests: dict[PartyName, messages.SplitRequest] = {}
@@ -73,7 +75,9 @@ class VerticalActive(SplitFinder):
         )
         answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), messages.ColumnsOffered)
         self._layouts = {name: _checked_layout(name, answer) for name, answer in answers.items()}
-        self._layouts[self.context.party] = self.context.block.layout
+        self._layouts[self.context.party] = own = self.context.block.layout
+        self._constraints = {name: checked_constraints(name, answer) for name, answer in answers.items()}
+        self._constraints[self.context.party] = self.context.constraints or ColumnConstraints.none(own.features)
         self.cipher.begin_training(self._layouts)
         if self.context.chose is not None and self.cipher.chosen:
             self.context.chose(self.cipher.chosen)
@@ -111,8 +115,8 @@ class VerticalActive(SplitFinder):
             name: layout if (chosen := columns[name]) is None else layout.subset(chosen)
             for name, layout in self._layouts.items()
         }
-        features = [layouts[name].features for name in self.context.order]
-        limits = round_limits(features, start.number, self.config)
+        constraints = [self._constraints[name].subset(columns[name]) for name in self.context.order]
+        limits = round_limits(constraints, start.number, start.trees, start.scale, self.config)
         self._current = roles.ActiveRound(start, block, own, layouts, limits)
         self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
@@ -126,7 +130,9 @@ class VerticalActive(SplitFinder):
                 fit,
                 chosen is None,
                 _NO_INTS if chosen is None else chosen,
-                levels=limits.levels[owner] if limits is not None and self.cipher.shuffled else messages.NO_LEVELS,
+                levels=limits.levels[owner]
+                if self.cipher.shuffled and limits is not None and limits.levels is not None
+                else messages.NO_LEVELS,
             )
             for owner, (name, chosen) in enumerate(columns.items())
             if name != self.context.party
@@ -149,7 +155,8 @@ class VerticalActive(SplitFinder):
         return self.leaves.finished(tree)
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
-        return self.leaves.weights(self._current, level, leaves, scale)
+        weights = self.leaves.weights(self._current, level, leaves, scale)
+        return weights if self._current.limits is None else self._current.limits.bounded(level, leaves, weights)
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
@@ -206,6 +213,7 @@ class VerticalActive(SplitFinder):
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
         routed, pending = self.cipher.route(self._current, level, self._split_requests), None
         children = self._children_ahead(level, offers, choices, last)
+        taken: dict[int, Int32Array] = {}
         store = self.context.store if level.depth + 1 == self.config.max_depth else None
         if len(children) or (store is not None and routed is None):
             pending = self.context.peers.hold(self._split_requests, messages.SplitAnswer)
@@ -221,11 +229,22 @@ class VerticalActive(SplitFinder):
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
                 last.assignments[names.index(name)] = self._receive(level.depth, last, name, answer)
+                taken[names.index(name)] = _taken(name, self._split_requests[name], answer)
             self._last_split = last
         for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
             last.assignments[names.index(name)] = assignments
             del self._split_requests[name]
+        if self._current.limits is not None and self._current.limits.follows_paths:
+            self._current.limits.split(choices, self._features(choices, taken))
         return last.children(len(names))
+
+    def _features(self, choices: Choices, taken: Mapping[int, Int32Array]) -> Int32Array:
+        """The columns by which nodes were split, by their positions in the order that was sent."""
+        feature = np.empty(len(choices.handle), dtype=np.int32)
+        for owner in choices.owners():
+            at, layout = choices.by(owner), self._current.layouts[self.context.order[owner]]
+            feature[at] = layout.locate(taken.get(owner, choices.handle[at]))[0]
+        return feature
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
@@ -350,6 +369,7 @@ class VerticalActive(SplitFinder):
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
         sets = offer.left_sets(nodes, handles) if has_sets else NO_SETS
+        follows_paths = self._current.limits is not None and self._current.limits.follows_paths
         return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
@@ -359,6 +379,7 @@ class VerticalActive(SplitFinder):
             handles=handles,
             set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
             set_bins=sets.bins,
+            ask_taken=follows_paths and len(handles) > len(positions),
         )
 
 
@@ -462,6 +483,18 @@ def _checked_layout(name: PartyName, offered: messages.ColumnsOffered) -> BinLay
     if not fits:
         raise MalformedMessage(f"{name} offered columns with inconsistent bins")
     return BinLayout(offered.offsets, offered.missing, offered.kind)
+
+
+def _taken(name: PartyName, request: messages.SplitRequest, answer: messages.SplitAnswer) -> Int32Array:
+    """The handles that a party split by."""
+    if not request.ask_taken:
+        if len(answer.taken):
+            raise MalformedMessage(f"{name} named the candidates that it took, which nobody asked for")
+        return request.handles[request.starts[:-1]]
+    taken = answer.taken
+    if taken.shape != request.node.shape or not ((taken >= request.starts[:-1]) & (taken < request.starts[1:])).all():
+        raise MalformedMessage(f"{name} took a candidate that was not among the tied ones")
+    return request.handles[taken]
 
 
 def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> None:

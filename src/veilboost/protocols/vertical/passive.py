@@ -14,6 +14,7 @@ from veilboost import _native
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
+from veilboost.boost.limits import ColumnConstraints
 from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
@@ -21,6 +22,7 @@ from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import START
 from veilboost.protocols.vertical import messages
+from veilboost.protocols.vertical.constraints import offered_constraints
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
 from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, summed_ahead, within
 from veilboost.types import BoolArray, Int32Array, UInt8Array
@@ -35,6 +37,7 @@ class VerticalPassive:
 
     def __init__(self, context: PassiveContext, cipher: PassiveCipher) -> None:
         self.context, self.cipher = context, cipher
+        self._constraints = context.constraints or ColumnConstraints.none(len(context.columns))
         self._rules = RuleBook()
         self._job: PassiveJob | None = None
         self._round: RoundState | None = None
@@ -126,7 +129,9 @@ class VerticalPassive:
         self._job = PassiveJob(config, message.trees_per_round, message.weight_bits, block, self._rules)
         self._may_fit = None if held_out is None else np.packbits(~held_out)
         self.cipher.begin_training(self._job)
-        return messages.ColumnsOffered(block.layout.offsets, block.layout.missing, block.layout.kind)
+        return messages.ColumnsOffered(
+            block.layout.offsets, block.layout.missing, block.layout.kind, **offered_constraints(self._constraints)
+        )
 
     def _begin_round(self, message: messages.BeginRound, job: PassiveJob) -> Done:
         config, block = job.config, job.block
@@ -159,7 +164,14 @@ class VerticalPassive:
             # A resumed job uses the same order, so that two orders of one round cannot be compared.
             sampled = (b"" if columns is None else columns.tobytes()) + message.levels.tobytes()
             drawn = self.context.randomness.for_request("order of columns", message.number, sampled)
-            shuffle = ColumnShuffle.draw(block.layout, drawn, message.levels.T)
+            own = self._constraints.subset(columns)
+            # The active party must know the limits of the columns that it sees: only columns of the same change places.
+            limits = [message.levels.T] if message.levels.size else []
+            if not own.is_free:
+                member = own.membership(list(own.sets or ()))
+                limits += [own.direction[:, None].view(np.uint8), member.T.astype(np.uint8)]
+            alike = np.concatenate(limits, axis=1) if limits else messages.NO_LEVELS
+            shuffle = ColumnShuffle.draw(block.layout, drawn, alike)
         trees = job.trees_per_round
         again = self.context.account.begin(f"round {message.number}", trees)
         if self.context.exact is not None:
@@ -258,7 +270,12 @@ class VerticalPassive:
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         splits = state.block.splits_of(handles, _sets_of(message, handles, layout) if layout.has_sets else NO_SETS)
         self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
-        return messages.SplitAnswer(*state.split(position, splits))
+        taken = messages.NO_INTS
+        if message.ask_taken:
+            ties = itertools.pairwise(message.starts.tolist())
+            first = [low + int(message.handles[low:high].argmin()) for low, high in ties]
+            taken = np.array(first, dtype=np.int32)
+        return messages.SplitAnswer(*state.split(position, splits), taken=taken)
 
     def _next_assignments(self, message: messages.AssignmentsRequest, state: RoundState) -> messages.SplitAnswer:
         piece = None if message.depth != state.depth else next(state.unsent, None)

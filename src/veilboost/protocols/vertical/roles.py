@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
-from veilboost.boost.limits import RoundLimits
+from veilboost.boost.limits import ColumnConstraints, RoundLimits
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import NO_LIMITS, Candidates, SplitLimits, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
@@ -53,6 +53,7 @@ class ActiveContext:
     exact: ExactReleases | None = None
     store: Callable[[int], None] | None = None  # asks the passive parties to store this many trees
     chose: Callable[[str], None] | None = None  # records what the protocol chose by itself
+    constraints: ColumnConstraints | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class PassiveContext:
     engine: Engine = LOCAL
     held_out: int | None = None
     exact: ExactReleases | None = None
+    constraints: ColumnConstraints | None = None
 
 
 Openings: TypeAlias = Mapping[PartyName, BeginRound]
