@@ -147,6 +147,7 @@ SETS = [["x0", "x1", "x2"], ["x2", "x3"], ["x4"]]
 CONSTRAINTS = {
     "monotone": {"monotone_constraints": DIRECTIONS},
     "interaction": {"interaction_constraints": SETS},
+    "in no set": {"interaction_constraints": [["x0", "x5"]]},
     "both": {"monotone_constraints": DIRECTIONS, "interaction_constraints": SETS},
 }
 
