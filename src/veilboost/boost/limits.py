@@ -80,7 +80,7 @@ class RoundLimits:
         self.is_interacting = any(each.sets is not None for each in constraints)
         self._member = _memberships(constraints) if self.is_interacting else []
         # Of the nodes of a level: bounds of weights, the sets that contain the path, and the columns of the path.
-        self._depth = 0
+        self._depth: int = 0
         self._bounds = np.tile([-np.inf, np.inf], (trees, 1))
         self._alive = np.ones((trees, len(self._member[0]) if self._member else 0), dtype=np.bool_)
         self._path = [np.zeros((trees, member.shape[1]), dtype=np.bool_) for member in self._member]
@@ -120,7 +120,8 @@ class RoundLimits:
         """Go on to a level, whose nodes are the left and right children of those that were split."""
         if level.depth == self._depth or self._split is None:
             return
-        (choices, feature), self._split = self._split, None
+        choices, feature = self._split
+        self._split = None
         self._depth = level.depth
         parents: Int64Array = choices.position.repeat(2)
         if self.is_monotone:
