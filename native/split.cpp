@@ -7,6 +7,7 @@
 // Each with missing values right (direction 0) and, if there are any, left (direction 1).
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels.h"
 
@@ -42,10 +43,53 @@ struct Regularisation {
     return -(2.0 * g * w + denominator * w * w + 2.0 * alpha * std::fabs(w));
   }
   double score(Sums s) const { return score(s.g * g_unit, s.h * h_unit); }
+  // The weight within bounds, and the score of a leaf with this weight.
+  double weight(Sums s, const double* bounds) const {
+    return std::clamp(weight(s.g * g_unit, s.h * h_unit), bounds[0], bounds[1]);
+  }
+  double score(Sums s, double w) const {
+    const double denominator = s.h * h_unit + lambda;
+    return denominator <= 0.0 ? 0.0 : -(2.0 * s.g * g_unit * w + denominator * w * w + 2.0 * alpha * std::fabs(w));
+  }
   bool enough(Sums s) const { return s.h > 0 && s.h * h_unit >= min_child_weight; }
 };
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
+
+// What limits the candidates of a node.
+//
+// `allowed` (nodes, features) is 0 where a node may not use a feature; it is empty if it may use all.
+//
+// `cat_threshold`: of a feature with more categories, a split by a set lists fewer than this, as in XGBoost. It lists
+// the categories from one end of their order, and missing values go to the other side: so the first c + 1 of n categories
+// go left if c + 1 < cat_threshold, and missing values go right; or if n - c - 1 < cat_threshold, and missing values go
+// left. Without missing values, one of the two is enough.
+//
+// `bounds` (nodes, 2), empty if no feature has a direction: the weights of a node and of its children stay within them,
+// and of a split by a feature of direction 1 (-1) the left (right) weight must not be the larger one. A split between
+// present and missing values may have them in any order.
+struct Limits {
+  In2<std::uint8_t> allowed;
+  In1<std::int8_t> direction;
+  In2<double> bounds;
+  std::size_t cat_threshold;
+
+  bool fit(std::size_t nodes, std::size_t features) const {
+    return (allowed.shape(0) == 0 || (allowed.shape(0) == nodes && allowed.shape(1) == features)) &&
+           (bounds.shape(0) == 0 || (bounds.shape(0) == nodes && bounds.shape(1) == 2 && direction.shape(0) == features));
+  }
+  bool allow(std::size_t node, std::size_t f) const {
+    return allowed.shape(0) == 0 || allowed.data()[node * allowed.shape(1) + f];
+  }
+  bool listed(std::size_t count, std::size_t rest, int to_left, bool has_missing) const {
+    if (!has_missing) return count < cat_threshold || rest < cat_threshold;
+    return (to_left ? rest : count) < cat_threshold;
+  }
+  bool ordered(std::size_t f, double left, double right) const {
+    const int way = direction.data()[f];
+    return way == 0 || (way > 0 ? left <= right : left >= right);
+  }
+};
 
 // The candidates of the nodes `open`, which are rows of `sums` and `totals`.
 // gains (nodes, slots, 2): -inf if there is no such candidate; not written if it has no nodes.
@@ -53,31 +97,35 @@ constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 // bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
                  In1<std::uint8_t> kind, In2<std::int64_t> totals, In1<std::int64_t> open, double g_unit, double h_unit,
-                 double lambda, double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
+                 double lambda, double alpha, double min_child_weight, double max_delta_step, In2<std::uint8_t> allowed,
+                 In1<std::int8_t> direction, In2<double> bounds, std::size_t cat_threshold, Out3<double> gains,
                  Out2<std::int32_t> order, Out1<std::int32_t> best_handle, Out1<double> best_gain,
                  std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
   const std::size_t nodes = open.shape(0), slots = sums.shape(1), features = missing.shape(0);
   const bool keep = gains.shape(0) != 0;
+  const Limits limits{allowed, direction, bounds, cat_threshold};
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
       totals.shape(0) != sums.shape(0) || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
       gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
-      best_gain.shape(0) != nodes ||
+      best_gain.shape(0) != nodes || !limits.fit(nodes, features) ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
   for (std::size_t k = 0; k < nodes; ++k)
     if (static_cast<std::size_t>(open.data()[k]) >= sums.shape(0)) throw std::invalid_argument("split_gains: no such node");
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
-  in_parallel(parts, [&](std::size_t part) {
+  const auto scored = [&](std::size_t part, auto bounded) {
     std::vector<double> weights;  // of a feature's bins
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
       const std::size_t at = static_cast<std::size_t>(open.data()[k]);
       const Sums all{totals.data()[2 * at], totals.data()[2 * at + 1]};
-      const double parent = reg.score(all);
+      const double* bound = bounded ? bounds.data() + 2 * k : nullptr;
+      const double parent = bounded ? reg.score(all, reg.weight(all, bound)) : reg.score(all);
       double best = -std::numeric_limits<double>::infinity();
       std::size_t best_at = 0;
       for (std::size_t f = 0; f < features; ++f) {
+        if (!limits.allow(k, f)) continue;
         const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
         const std::size_t values = width - missing.data()[f];
@@ -86,14 +134,21 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         std::int32_t* sorted = order.data() + k * slots + start;
         const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};
         const bool try_left = absent.h != 0 || absent.g != 0;
-        const auto offer = [&](std::size_t c, Sums left, int direction) {
+        const auto offer = [&](std::size_t c, Sums left, int to_left) {
           const Sums right{all.g - left.g, all.h - left.h};
           if (!reg.enough(left) || !reg.enough(right)) return;
-          const double value = reg.score(left) + reg.score(right) - parent;
-          if (keep) gain[2 * c + direction] = value;
+          double value;
+          if constexpr (bounded) {
+            const double left_weight = reg.weight(left, bound), right_weight = reg.weight(right, bound);
+            if (c + 1 != values && !limits.ordered(f, left_weight, right_weight)) return;
+            value = reg.score(left, left_weight) + reg.score(right, right_weight) - parent;
+          } else {
+            value = reg.score(left) + reg.score(right) - parent;
+          }
+          if (keep) gain[2 * c + to_left] = value;
           if (value > best) {  // candidates are in the order of their handles: the first of equal ones wins
             best = value;
-            best_at = 2 * (start + c) + direction;
+            best_at = 2 * (start + c) + to_left;
           }
         };
         const auto offer_both = [&](std::size_t c, Sums left) {
@@ -118,13 +173,23 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           const Sums& next = bin[numeric ? c : static_cast<std::size_t>(sorted[c])];
           left.g += next.g;
           left.h += next.h;
-          offer_both(c, left);
+          if (numeric || values <= limits.cat_threshold) {
+            offer_both(c, left);
+            continue;
+          }
+          if (limits.listed(c + 1, values - c - 1, 0, try_left)) offer(c, left, 0);
+          if (try_left && limits.listed(c + 1, values - c - 1, 1, true))
+            offer(c, Sums{left.g + absent.g, left.h + absent.h}, 1);
         }
       }
       best_handle.data()[k] = static_cast<std::int32_t>(best_at);
       best_gain.data()[k] = best;
     }
-  });
+  };
+  if (bounds.shape(0) != 0)
+    in_parallel(parts, [&](std::size_t part) { scored(part, std::true_type{}); });
+  else
+    in_parallel(parts, [&](std::size_t part) { scored(part, std::false_type{}); });
 }
 
 // The weight of a leaf with these sums; 0 if the denominator is not positive.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from veilboost.errors import UnsupportedCombination
 from veilboost.fields import Checked, param
@@ -72,6 +73,13 @@ UNSET_ROUNDS, AUTO_ROUNDS = -1, -2  # instead of a number: nobody gave one; the 
 ROUNDS = 100  # the default of most protocols
 
 
+def named_sets(given: Any) -> Any:
+    """A list of lists, as XGBoost has it, with numbers from 1 as names; anything else as it is."""
+    if isinstance(given, list | tuple):
+        return {str(at): columns for at, columns in enumerate(cast("list[Any]", given), 1)}
+    return given
+
+
 @dataclass(frozen=True)
 class ProtocolOptions(Checked):
     """Parameters of one protocol. A protocol that has parameters declares a subclass with `param` fields."""
@@ -111,6 +119,20 @@ class TrainingConfig(Checked):
         "gradient (sets); auto: sets if the protocol supports them, otherwise onehot",
         choices=CATEGORY_MODES,
     )
+    max_cat_to_onehot: int = param(
+        1,
+        "columns with fewer categories than this are split one against the rest, if categories are split as sets; "
+        "1: none",
+        low=1,
+        high=65_536,
+    )
+    max_cat_threshold: int = param(
+        64,
+        "of a column with more categories than this, a split by a set has fewer than this on the side to which missing "
+        "values do not go",
+        low=1,
+        high=65_536,
+    )
     reg_lambda: float = param(1.0, "L2 regularisation of leaf weights", low=0)
     reg_alpha: float = param(0.0, "L1 regularisation of leaf weights", low=0)
     gamma: float = param(0.0, "minimum loss reduction of a split", low=0)
@@ -135,6 +157,23 @@ class TrainingConfig(Checked):
     )
     other_rate: float = param(0.1, "goss: fraction of rows sampled from the rest", low=0.001, high=1)
     colsample_bytree: float = param(1.0, "fraction of columns sampled for each tree", low=0, high=1, low_open=True)
+    colsample_bylevel: float = param(
+        1.0, "fraction of a tree's columns sampled for each of its levels", low=0, high=1, low_open=True
+    )
+    monotone_constraints: Mapping[str, int] = param(
+        dict,
+        "columns in which predictions may only rise (1) or only fall (-1), by name",
+        low=-1,
+        high=1,
+        example="income = 1",
+    )
+    interaction_constraints: Mapping[str, tuple[str, ...]] = param(
+        dict,
+        "sets of columns: the columns of a path from the root to a leaf must all be in one of the sets, or be one "
+        "column; by name of the set, or as a list of lists",
+        keys="party",
+        example='spending = ["income", "debt"]',
+    )
     scale_pos_weight: float = param(1.0, "weight of rows with label 1 (binary only)", low=0, low_open=True)
     quantile_alpha: float = param(0.5, "quantile that objective quantile predicts", low=0.001, high=0.999)
     huber_slope: float = param(
@@ -166,6 +205,7 @@ class TrainingConfig(Checked):
     options: Mapping[str, OptionValue] = param(dict, "parameters of the protocol, by name", flag="--option")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "interaction_constraints", named_sets(self.interaction_constraints))
         super().__post_init__()
         for objective, name in LOSS_PARAMETERS.items():
             if self.objective != objective and getattr(self, name) != getattr(type(self), name):
@@ -195,3 +235,4 @@ class TrainingConfig(Checked):
 
 
 DEFAULTS = TrainingConfig()
+CONSTRAINTS = ("monotone_constraints", "interaction_constraints")  # the parameters that name columns

@@ -231,6 +231,7 @@ class _Check:
                 )
             return dict(entries)
         for key in entries:
+            self._is(key, str, f"a name in {name}", "text")
             self._formed(key, self.info.keys, f"the key {key!r} in {name}", f"that key of {name}")
         return {key: self.value(entry, inner, f"{name}.{key}") for key, entry in entries.items()}
 

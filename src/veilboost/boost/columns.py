@@ -376,14 +376,15 @@ def _by_matrix(matrices: Sequence[Bins], rows: RowGroups) -> list[tuple[Bins, In
 
 def kinds_of(columns: Sequence[Column], config: TrainingConfig) -> tuple[tuple[ColumnKind, ...], tuple[int, ...]]:
     """The kind of each column, and its number of categories."""
-    kinds = tuple(_kind(column, config.categories) for column in columns)
+    kinds = tuple(_kind(column, config) for column in columns)
     return kinds, tuple(len(column.categories or ()) for column in columns)
 
 
-def _kind(column: Column, mode: str) -> ColumnKind:
-    if column.categories is None or mode == "ordinal":
+def _kind(column: Column, config: TrainingConfig) -> ColumnKind:
+    if column.categories is None or config.categories == "ordinal":
         return ColumnKind.NUMERIC
-    return ColumnKind.ONEHOT if mode == "onehot" else ColumnKind.SETS
+    few = len(column.categories) < config.max_cat_to_onehot
+    return ColumnKind.ONEHOT if few or config.categories == "onehot" else ColumnKind.SETS
 
 
 def as_float(column: Column) -> Float32Array:

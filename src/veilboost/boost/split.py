@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,9 +10,27 @@ from veilboost import _native
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import Float64Array, Int32Array, Int64Array
+from veilboost.types import Float64Array, Int8Array, Int32Array, Int64Array, UInt8Array
 
 LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
+
+
+@dataclass(frozen=True)
+class SplitLimits:
+    """Limits of one owner's splits at the nodes that are scored.
+
+    `allowed` (nodes, features) is 0 where a node may not use a feature; empty: it may use all. With monotone
+    constraints, `bounds` (nodes, 2) are the least and the largest weight of a node's children, and `direction` is 1 for
+    a feature by whose splits weights may not fall from left to right, -1 if they may not rise, else 0.
+    """
+
+    allowed: UInt8Array
+    direction: Int8Array = field(default_factory=lambda: _NO_DIRECTION)
+    bounds: Float64Array = field(default_factory=lambda: _NO_BOUNDS)
+
+
+_NO_DIRECTION, _NO_BOUNDS = np.empty(0, dtype=np.int8), np.empty((0, 2))
+NO_LIMITS = SplitLimits(np.empty((0, 0), dtype=np.uint8))
 
 
 @dataclass(eq=False)
@@ -63,10 +81,11 @@ def candidates_from_sums(
     threads: int = 1,
     keep_gains: bool = False,
     open: Int64Array | None = None,
+    limits: SplitLimits = NO_LIMITS,
 ) -> Candidates:
     """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2).
 
-    With `open`, only of these nodes, in this order.
+    With `open`, only of these nodes, in this order; `limits` are those of these nodes.
     """
     open = np.arange(len(sums)) if open is None else open
     nodes, slots = len(open), layout.slots
@@ -86,6 +105,10 @@ def candidates_from_sums(
         config.reg_alpha,
         config.min_child_weight,
         config.max_delta_step,
+        limits.allowed,
+        limits.direction,
+        limits.bounds,
+        config.max_cat_threshold,
         gain,
         order,
         best_handle,

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from veilboost.protocols.spec import ProtocolSpec
 
 PANEL = "Boosting"
+# Options that may be given several times: their metavar, and what their help adds.
+_REPEATABLE = {
+    "options": ("NAME=VALUE", " (docs/reference/parameters.md lists them)"),
+    "monotone_constraints": ("COLUMN=1|-1", ""),
+    "interaction_constraints": ("COLUMN,COLUMN,...", "; one set each time"),
+}
 
 
 def option_flag(item: dataclasses.Field[Any]) -> str:
@@ -43,6 +49,8 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**values: Any) -> None:
         given: dict[str, Any] = {name: values.pop(name) for name in names}
         given["options"] = named_values(given["options"])
+        given["monotone_constraints"] = named_values(given["monotone_constraints"], "--monotone-constraints")
+        given["interaction_constraints"] = [text.split(",") for text in given["interaction_constraints"] or ()]
         try:
             config = TrainingConfig(**given)
         except InvalidParameter as error:
@@ -66,9 +74,10 @@ def _with_flag(hint: str) -> str:
 def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     info, flag, default = info_of(item), option_flag(item), item.default
     text, metavar, shown = _help(info, kind), "NAME" if info.choices else None, "unset" if default is None else True
-    if item.name == "options":
-        text = f"{info.help[0].upper()}{info.help[1:]} (docs/reference/parameters.md lists them). Repeatable."
-        kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
+    if item.name in _REPEATABLE:
+        metavar, about = _REPEATABLE[item.name]
+        text = f"{info.help[0].upper()}{info.help[1:]}{about}. Repeatable."
+        kind, default, shown = list[str] | None, None, True
     name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
     names = (name, info.alias) if info.alias else (name,)
     given: dict[str, Any] = {}
@@ -85,15 +94,15 @@ def _number_or_word(words: Mapping[str, int], value: str | int) -> int:
     return words[value] if isinstance(value, str) and value in words else int(value)
 
 
-def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
+def named_values(given: Sequence[str] | None, flag: str = "--option") -> dict[str, OptionValue]:
     """Parse `NAME=VALUE`: true, false and numbers become values, everything else stays text."""
     values: dict[str, OptionValue] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name or name in values:
             raise InvalidParameter(
-                f"--option {text} is not NAME=VALUE, or its name is given twice",
-                "write --option NAME=VALUE once per name",
+                f"{flag} {text} is not NAME=VALUE, or its name is given twice",
+                f"write {flag} NAME=VALUE once per name",
             )
         try:
             parsed: Any = json.loads(value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilboost.data.constraints import NO_CONSTRAINTS, Constraints
 from veilboost.data.schema import did_you_mean
 from veilboost.errors import MissingColumn, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int32Array, Int64Array
@@ -19,7 +20,7 @@ class PartyTable:
     """Rows in the order of `ids`; `ids` is an int64 or a unicode array without duplicates.
 
     Text labels become codes 0, 1, ... into the sorted `label_classes`; otherwise `label_classes`
-    is None.
+    is None. `constraints` are those of its columns.
     """
 
     ids: AnyArray
@@ -27,6 +28,7 @@ class PartyTable:
     label: Float64Array | None = None
     label_classes: tuple[str, ...] | None = None
     weight: Float64Array | None = None
+    constraints: Constraints = NO_CONSTRAINTS
 
     @property
     def rows(self) -> int:

@@ -147,11 +147,14 @@ def rows_in_place(folder: str | Path) -> int:
 
 
 def table_digest(table: PartyTable, key: bytes) -> str:
-    """A digest of ids, columns, labels and weights, in order; of sharded arrays, one shard is in memory at a time.
+    """A digest of ids, columns, labels, weights and constraints, in order.
 
-    It is keyed: without the key nobody can test guesses about the table.
+    Of sharded arrays, one shard is in memory at a time. It is keyed: without the key nobody can test guesses about the
+    table.
     """
     digest = hmac.new(key, digestmod="sha256")
+    if table.constraints:
+        digest.update(repr(table.constraints).encode())
     arrays = [("ids", None, table.ids), ("label", table.label_classes, table.label), ("weight", None, table.weight)]
     arrays += [(column.name, column.categories, column.values) for column in table.columns]
     for name, categories, values in arrays:

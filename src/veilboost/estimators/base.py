@@ -13,9 +13,10 @@ import numpy as np
 
 from veilboost.boost.booster import Watcher
 from veilboost.callback import CallbackRunner, TrainingModel, check_callbacks
-from veilboost.config import TrainingConfig
+from veilboost.config import CONSTRAINTS, TrainingConfig
 from veilboost.engine.tables import with_frequent_categories
 from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnreadableModel, UnsupportedCombination
+from veilboost.estimators.constraints import with_constraints
 from veilboost.estimators.description import Description, read_description, write_description
 from veilboost.estimators.evaluation_sets import (
     Curves,
@@ -260,6 +261,7 @@ class Federated(BoostingParameters):
         if validation:
             tables, held_out = _followed(tables, validation[-1].tables)
             start = _start_of_both(start, validation[-1], sum(map(len, data.targets.values())))
+        tables = with_constraints(tables, self.monotone_constraints, self.interaction_constraints, data.names)
         spec, rows = protocol_named(self.protocol), max(table.rows for table in trained.tables.values())
         config = self._config(classes)
         done = 0 if earlier is None else earlier.best_iteration_ + 1
@@ -584,7 +586,8 @@ class Federated(BoostingParameters):
         return curves
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
-        values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
+        names = set(TrainingConfig.names()).difference(CONSTRAINTS)  # which the tables have
+        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if values["n_estimators"] is None:
             del values["n_estimators"]
         metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)

@@ -10,26 +10,20 @@ from collections.abc import Iterable, Mapping
 from veilboost.errors import InvalidParameter
 
 _ALWAYS_HISTOGRAMS = "leave it out: trees always grow level by level from histograms, on the CPU"
-_NO_CONSTRAINTS = "leave it out: constraints are not supported"
 _CATEGORICAL = "name numeric columns in categorical; text and category columns are categorical"
 
 # A parameter of the constructor, and the fix that its error gives.
 PARAMETERS: Mapping[str, str] = {
     "booster": "leave it out: the model always consists of trees",
-    "colsample_bylevel": "use colsample_bytree: columns are sampled for each tree",
-    "colsample_bynode": "use colsample_bytree: columns are sampled for each tree",
+    "colsample_bynode": "use colsample_bytree or colsample_bylevel: columns are sampled for each tree or level",
     "device": _ALWAYS_HISTOGRAMS,
     "enable_categorical": _CATEGORICAL,
     "feature_types": _CATEGORICAL,
     "feature_weights": "leave it out: columns are sampled with equal weights",
     "grow_policy": _ALWAYS_HISTOGRAMS,
     "importance_type": "leave it out: feature_importances_ is the share of the total gain; use veilboost inspect",
-    "interaction_constraints": _NO_CONSTRAINTS,
-    "max_cat_threshold": "use max_categories",
-    "max_cat_to_onehot": "use categories='onehot' or categories='sets'",
     "max_leaves": "use max_depth: trees grow level by level",
     "missing": "use missing_values; NaN is always missing",
-    "monotone_constraints": _NO_CONSTRAINTS,
     "multi_strategy": "leave it out: a round has one tree per class",
     "num_parallel_tree": "leave it out: a round has one tree, or one per class",
     "sampling_method": "use sampling='goss' for sampling by gradient",
@@ -44,8 +38,8 @@ PARAMETERS: Mapping[str, str] = {
     "max_features": "use colsample_bytree: columns are sampled for each tree",
     "max_bins": "use max_bin",
     "categorical_features": _CATEGORICAL,
-    "monotonic_cst": _NO_CONSTRAINTS,
-    "interaction_cst": _NO_CONSTRAINTS,
+    "monotonic_cst": "use monotone_constraints",
+    "interaction_cst": "use interaction_constraints; a column in no set interacts with none",
     "early_stopping": "use early_stopping_rounds, and eval_set in fit",
     "scoring": "use eval_metric",
     "validation_fraction": "give fit an eval_set",

@@ -13,6 +13,7 @@ from veilboost.data.report import TableReport
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
 from veilboost.estimators.base import Federated, HowToTrain, PartitionedData
+from veilboost.estimators.constraints import constraints_in
 from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Tables,
@@ -60,6 +61,12 @@ class HorizontalParameters(BoostingParameters):
     objective : str, default='auto'
         The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers; 'auto', 'regression', 'pseudo_huber',
         'poisson', 'gamma' or 'tweedie' for regressors. XGBoost's names are accepted too. A callable is not supported.
+    monotone_constraints : mapping of column to int, sequence of int, or None, default=None
+        Columns in which predictions may only rise (1) or only fall (-1), by name or position; or one entry for each
+        column, 0 for none.
+    interaction_constraints : sequence of sequences, mapping of str to sequence, or None, default=None
+        Sets of columns, by name or position. The columns of a path from the root to a leaf must all be in one of the
+        sets, or be one column.
     class_weight : mapping of class to float, 'balanced' or None, default=None
         Weights of the classes of a classifier, multiplied with the sample weights. 'balanced' gives every class the
         same total weight.
@@ -175,7 +182,7 @@ class Horizontal(Federated, HorizontalParameters):
             {name: replace(table, label_classes=None) for name, table in tables.items()},
             SERVER,
             self.protocol,
-            config,
+            constraints_in(tables, config),
             threads=thread_count(self.n_jobs),
             held_out=held_out,
             watcher=how.watcher,

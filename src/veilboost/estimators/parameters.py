@@ -27,6 +27,8 @@ class BoostingParameters(BaseEstimator):
     max_bin: int = DEFAULTS.max_bin
     binning: str = DEFAULTS.binning
     categories: str = DEFAULTS.categories
+    max_cat_to_onehot: int = DEFAULTS.max_cat_to_onehot
+    max_cat_threshold: int = DEFAULTS.max_cat_threshold
     reg_lambda: float = DEFAULTS.reg_lambda
     reg_alpha: float = DEFAULTS.reg_alpha
     gamma: float = DEFAULTS.gamma
@@ -34,6 +36,9 @@ class BoostingParameters(BaseEstimator):
     min_node_rows: int = DEFAULTS.min_node_rows
     max_delta_step: float = DEFAULTS.max_delta_step
     colsample_bytree: float = DEFAULTS.colsample_bytree
+    colsample_bylevel: float = DEFAULTS.colsample_bylevel
+    monotone_constraints: Mapping[Any, int] | Sequence[int] | None = None
+    interaction_constraints: Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] | None = None
     scale_pos_weight: float = DEFAULTS.scale_pos_weight
     quantile_alpha: float = DEFAULTS.quantile_alpha
     huber_slope: float = DEFAULTS.huber_slope

@@ -86,6 +86,12 @@ class VerticalParameters(BoostingParameters):
         The classes of a classifier, declared instead of taken from the labels. The protocol 'sealed' needs them,
         unless `objective` is 'binary' and the labels are 0 and 1. A label outside the declared classes raises an error;
         a declared class without labels is allowed.
+    monotone_constraints : mapping of column to int, sequence of int, or None, default=None
+        Columns in which predictions may only rise (1) or only fall (-1), by name or position; or one entry for each
+        column, 0 for none.
+    interaction_constraints : sequence of sequences, mapping of str to sequence, or None, default=None
+        Sets of columns, by name or position. The columns of a path from the root to a leaf must all be in one of the
+        sets, or be one column.
     class_weight : mapping of class to float, 'balanced' or None, default=None
         Weights of the classes of a classifier, multiplied with the sample weights. 'balanced' gives every class the
         same total weight.

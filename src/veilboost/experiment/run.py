@@ -343,7 +343,7 @@ def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: in
     """
     shared = (
         "max_depth", "learning_rate", "max_bin", "reg_lambda", "reg_alpha", "gamma", "min_child_weight",
-        "subsample", "colsample_bytree", "scale_pos_weight",
+        "subsample", "colsample_bytree", "colsample_bylevel", "scale_pos_weight", "max_cat_threshold",
     )  # fmt: skip
     given = {name: getattr(config, name) for name in shared} | {"seed": config.random_state}
     if config.base_score is not None:
@@ -359,8 +359,7 @@ def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: in
         "objective": objective.xgboost_name,
         "max_delta_step": objective.max_delta_step,
         "tree_method": "hist",
-        "max_cat_to_onehot": _EVERY_CATEGORY if config.categories == "onehot" else 1,
-        "max_cat_threshold": _EVERY_CATEGORY,
+        "max_cat_to_onehot": _EVERY_CATEGORY if config.categories == "onehot" else config.max_cat_to_onehot,
         "nthread": threads,
         "verbosity": 0,
     }

@@ -23,6 +23,7 @@ from veilboost.errors import (
     PeerUnreachable,
     StaleSession,
     UnexpectedMessage,
+    UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.model.share import MembershipChange, ModelShare, SplitRecords, TrainingOutcome
@@ -411,6 +412,11 @@ class HorizontalSession(TrainingSession):
 
     def _load(self) -> PartyTable:
         table = training_table(self.settings, load_allowed(self.settings))
+        if table.constraints:
+            raise UnsupportedCombination(
+                "this party's [data] sets constraints, and all parties of a horizontal job need the same",
+                "remove them from [data], and set them under [training] of the job at the server",
+            )
         self._width, self._rows = len(table.columns), table.rows
         return table
 

@@ -17,6 +17,7 @@ from veilboost.errors import ImpossibleSetting, UnknownRun, UnreadableSettings
 from veilboost.fields import FORMS, closest, param
 from veilboost.party.sections import Section, commented_toml, read_section, read_toml
 from veilboost.party.settings import CONNECTS, PeerSettings
+from veilboost.protocols.constraints import without_constraints
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import check_start
@@ -192,8 +193,12 @@ class Job(Section):
         return str(self.parties[name].role)
 
     def shared(self) -> Job:
-        """The job as it is sent to other parties: without the class names, which are data of the active party."""
-        return replace(self, classes=None)
+        """The job as it is sent to other parties: without what names classes or columns of the active party.
+
+        All parties of a horizontal job have the same columns.
+        """
+        vertical = self.spec.setting == "vertical"
+        return replace(self, classes=None, training=without_constraints(self.training) if vertical else self.training)
 
     def text(self) -> str:
         """The text of the job file. Reading it gives this job."""

@@ -190,7 +190,10 @@ def _blank(kind: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 def _assignment(item: dataclasses.Field[Any], value: Any) -> str:
     if value is None or value is MISSING:
-        return f"# {item.name} = {info_of(item).example}".rstrip()
+        example = info_of(item).example
+        if item.default_factory is dict:
+            example = f"{{ {example} }}"
+        return f"# {item.name} = {example}".rstrip()
     return f"{item.name} = {_value(info_of(item).shown(value))}"
 
 

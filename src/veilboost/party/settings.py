@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from veilboost import at_rest, logs
 from veilboost.data.categories import MAX_CATEGORIES, MIN_CATEGORY_ROWS
+from veilboost.data.constraints import Constraints
 from veilboost.data.load import FORMATS, check_table, load_table
 from veilboost.data.report import TableReport
 from veilboost.data.schema import SchemaRules
@@ -25,6 +26,7 @@ from veilboost.errors import AgainstPolicy, ImpossibleSetting, ParameterError, U
 from veilboost.fields import param
 from veilboost.party.policy import EVERY, Policy
 from veilboost.party.sections import Section, read_section, read_toml
+from veilboost.protocols.constraints import check_names
 from veilboost.types import PartyName
 
 _LOG = logs.EventLogger(__name__)
@@ -71,6 +73,20 @@ class DataSettings(Section):
         low=1,
         high=65_535,
     )
+    monotone_constraints: Mapping[str, int] = param(
+        dict,
+        "columns in which predictions may only rise (1) or only fall (-1), in every vertical job on the table",
+        low=-1,
+        high=1,
+        example="visits = 1",
+    )
+    interaction_constraints: Mapping[str, tuple[str, ...]] = param(
+        dict,
+        "sets of columns that may interact, by the name of the set, in every vertical job on the table: sets of the "
+        "same name at several parties are one set",
+        keys="party",
+        example='spending = ["visits", "basket"]',
+    )
     constant: str = param(
         "error",
         "constant and empty columns: refuse the table (error), drop them, or keep them",
@@ -109,19 +125,34 @@ class DataSettings(Section):
     def load(self) -> PartyTable:
         """Read and validate the whole table."""
         if self.uri is not None:
-            return table_in_memory(self.uri, **self.selected)
-        return load_table(self.path, format=self.format, query=self.sql, **self.selected)
+            return self.constrained(table_in_memory(self.uri, **self.selected))
+        return self.constrained(load_table(self.path, format=self.format, query=self.sql, **self.selected))
+
+    def constrained(self, table: PartyTable) -> PartyTable:
+        """The table with the constraints of its columns."""
+        constraints = Constraints(self.monotone_constraints, self.interaction_constraints or None)
+        check_names(constraints, table.names)
+        return replace(table, constraints=constraints)
 
     def check(self) -> TableReport:
         """Everything that is wrong or unusual in the table; for a uri, only the first error."""
         if self.uri is None:
             more: Any = {"max_categories": self.max_categories, **self.selected}
-            return check_table(self.path, format=self.format, query=self.sql, **more)
+            return self._with_constraints(check_table(self.path, format=self.format, query=self.sql, **more))
         try:
             table = self.load()
         except VeilBoostError as error:
             return TableReport(errors=(error,))
         return TableReport(table.rows, table=table)
+
+    def _with_constraints(self, report: TableReport) -> TableReport:
+        """The report, with an error if a constraint names a column that does not exist."""
+        if report.table is None:
+            return report
+        try:
+            return replace(report, table=self.constrained(report.table))
+        except VeilBoostError as error:
+            return replace(report, errors=(*report.errors, error), table=None)
 
 
 @dataclass(frozen=True)
@@ -345,7 +376,7 @@ def open_table(settings: PartySettings) -> PartyTable:
     data, engine = settings.own_data, lasting_engine(settings.engine, settings.workers)
     if data.parquet is None or not isinstance(engine, ShardedEngine):
         return data.load()
-    return table_in_place(engine, data.parquet, **data.selected)
+    return data.constrained(table_in_place(engine, data.parquet, **data.selected))
 
 
 def load_allowed(settings: PartySettings, in_place: bool = False) -> PartyTable:

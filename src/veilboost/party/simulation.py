@@ -30,6 +30,7 @@ from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
+from veilboost.protocols.constraints import check_constraints, constrained, without_constraints
 from veilboost.protocols.horizontal.roles import (
     HelperContext,
     HelperRole,
@@ -211,6 +212,9 @@ def simulate_training(
         ).train()
     active = driver
     _check_tables(tables, active)
+    tables, config = constrained(tables, config), without_constraints(config)
+    for table in tables.values():
+        check_constraints(spec, config, table.constraints, table.columns)
     started = base_margin is not None or earlier is not None
     job = resolve(
         spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes, started=started

@@ -17,6 +17,7 @@ from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import RowsDiffer, VeilBoostError
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
+from veilboost.protocols.constraints import check_constraints, of_columns
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.active import VerticalActive
@@ -145,6 +146,7 @@ def train_active(
             ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
             None if keeper is None else keeper.store,
             None if keeper is None else keeper.chose,
+            of_columns(table.constraints, table.names),
         )
     )
     features = side.begin_training(held_out, bin_weights)
@@ -212,6 +214,8 @@ class PassiveSession:
         `held_out`: the number of rows that the job holds out for validation, if that is agreed too. `active`: the
         driver's name in the ledger.
         """
+        if agreed is not None:
+            check_constraints(protocol, agreed, table.constraints, table.columns)
         account = account or MemoryAccount()
         self._party = party
         self._columns = table.columns
@@ -227,6 +231,7 @@ class PassiveSession:
                 engine,
                 held_out,
                 ExactReleases(protocol, Role.PASSIVE, account, (active,)),
+                of_columns(table.constraints, table.names),
             )
         )
 

@@ -69,6 +69,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings, load_allowed, open_table, training_table
 from veilboost.party.training import PassiveSession, Resumed, TrainingJob, make_share, train_active
+from veilboost.protocols.constraints import check_constraints, constrained
 from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.messages import ResumeTraining
 from veilboost.types import BoolArray, Column, PartyName
@@ -103,6 +104,7 @@ class VerticalCoordinator(Coordinator):
             raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts it")
         self._table: PartyTable | None = None
         self._earlier: EarlierRun | None = None
+        self._own_training = job.training  # with the constraints of this party's columns, which no other party sees
         super().__init__(settings, job, watch)
 
     @property
@@ -117,7 +119,8 @@ class VerticalCoordinator(Coordinator):
         self.watch.stage("reading the table")
         if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
-        self._table = open_table(self.settings)
+        name = self.settings.name
+        self._table = constrained({name: open_table(self.settings)}, self._own_training)[name]
         return self._table.rows
 
     def _settle(self) -> None:
@@ -432,8 +435,9 @@ class VerticalSession(TrainingSession):
 
     def _load(self) -> PartyTable:
         if self._table is None:
-            self._table = load_allowed(self.settings, in_place=True).without_label()
-            self._width, self._rows = len(self._table.columns), self._table.rows
+            table = load_allowed(self.settings, in_place=True).without_label()
+            check_constraints(self.spec, self._config, table.constraints, table.columns)
+            self._table, self._width, self._rows = table, len(table.columns), table.rows
         return self._table
 
     def _check_columns(self, peer: PeerIdentity) -> tuple[Sequence[str], int]:

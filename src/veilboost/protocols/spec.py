@@ -103,6 +103,9 @@ class ProtocolSpec:
         Fills in parameters that depend on the number of rows.
     security_bits
         Strength of the encryption, if the protocol encrypts.
+    limits_splits
+        The party that chooses splits scores all candidates from exact sums, so a job can limit them
+        (`colsample_bylevel`, monotone and interaction constraints).
     sets
         Whether a split can send a set of categories left.
     by_line
@@ -149,6 +152,7 @@ class ProtocolSpec:
     exact_messages: Callable[[TrainingConfig, int], Sequence[type[Message]]] = lambda config, first: ()
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
+    limits_splits: bool = False
     sets: bool = True
     by_line: Callable[[TrainingConfig], bool] = lambda config: False
     engines: tuple[str, ...] = ("local", "disk", "ray")

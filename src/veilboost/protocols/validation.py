@@ -18,6 +18,7 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
 from veilboost.engine.shards import per_row, seen_values
 from veilboost.errors import InvalidParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
+from veilboost.protocols.constraints import check_constraints, check_levels, constraints_of
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
@@ -89,6 +90,7 @@ def resolve(
         check_metric_fits(config.eval_metric, objective if custom_loss is None else "custom")
     declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
     config = replace(config, objective=objective)
+    check_constraints(spec, config, table.constraints, table.columns)
     job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table, started)
     validate(job)
     return job
@@ -119,6 +121,8 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
             "the server receives only sums over all participants",
             "set min_node_rows to 1, or use another protocol",
         )
+    check_levels(spec, config)
+    check_constraints(spec, config, constraints_of(config))
     if config.objective in LEAF_QUANTILE_OBJECTIVES:
         _check_leaf_quantiles(spec, config)
     if spec.setting == "horizontal" and config.objective == "pseudo_huber" and config.base_score is None:

@@ -61,7 +61,23 @@ VERTICAL_CASES: Mapping[str, Mapping[str, Any]] = {
     "ordinal": {"objective": "binary", "categories": "ordinal"},
     "first order": {"objective": "binary", "order": "first"},
 }
+# Jobs that limit splits, for protocols whose spec says `limits_splits`.
+LIMITED_CASES: Mapping[str, Mapping[str, Any]] = {
+    "by level": {"objective": "multiclass", "colsample_bytree": 0.9, "colsample_bylevel": 0.6},
+    "monotone": {"objective": "binary", "monotone_constraints": {"n0": 1, "n2": -1, "n3": 1}},
+    "interaction": {
+        "objective": "multiclass",
+        "interaction_constraints": [["n0", "n2", "c0"], ["n1", "n3"], ["c0", "c1"]],
+    },
+    "limited": {
+        "objective": "regression",
+        "colsample_bylevel": 0.8,
+        "monotone_constraints": {"n0": 1, "n2": -1},
+        "interaction_constraints": [["n0", "n1", "c0"], ["n1", "n2", "n3"]],
+    },
+}
 HORIZONTAL_CASES = ("binary", "multiclass", "regression")
+_JOBS = {**VERTICAL_CASES, **LIMITED_CASES}
 HELD_OUT = np.arange(150) >= 120
 
 Tables = dict[PartyName, PartyTable]
@@ -77,9 +93,7 @@ def vertical_problem(
     UnsupportedCombination
         If the protocol does not train such a job.
     """
-    config = spec.settled(
-        TrainingConfig(n_estimators=3, max_depth=3, max_bin=8, options=dict(options), **VERTICAL_CASES[name])
-    )
+    config = spec.settled(TrainingConfig(n_estimators=3, max_depth=3, max_bin=8, options=dict(options), **_JOBS[name]))
     validate(ResolvedJob(spec, config))
     columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
     return split_among(columns, make_labels(21, columns, config.objective), parties), config
@@ -159,7 +173,7 @@ class VerticalContract(_Contract):
         options.setdefault("classes", declared_classes(tables["p0"], config, self.spec))
         return simulate_training(tables, "p0", self.spec.name, config, **options)
 
-    @pytest.mark.parametrize("name", VERTICAL_CASES)
+    @pytest.mark.parametrize("name", _JOBS)
     def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(self, name: str) -> None:
         if not self.spec.exact and not self.quiet:
             pytest.skip("not exact")

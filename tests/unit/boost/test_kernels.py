@@ -155,7 +155,9 @@ def test_bins_count_the_cuts_not_above_a_value(dtype, threads):
         np.testing.assert_array_equal(bins[:, j], expected)
 
 
-def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
+def slow_gains(
+    sums, layout, totals, units, lam, alpha, least, step, allowed=None, cat_threshold=99, ways=None, bounds=None
+):
     """Candidate by candidate, from the definition."""
 
     def soft(g):
@@ -165,18 +167,24 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
         w = -soft(g) / (h + lam) if h + lam > 0 else 0.0
         return np.clip(w, -step, step) if step > 0 else w
 
-    def score(s):
+    def bounded(s, node):
+        w = weight(s[0] * units[0], s[1] * units[1])
+        return w if bounds is None else min(max(w, bounds[node][0]), bounds[node][1])
+
+    def score(s, node):
         g, h = s[0] * units[0], s[1] * units[1]
         if h + lam <= 0:
             return 0.0
-        if step == 0:
+        if step == 0 and bounds is None:
             return soft(g) ** 2 / (h + lam)
-        w = weight(g, h)
+        w = bounded(s, node)
         return -(2 * g * w + (h + lam) * w * w + 2 * alpha * abs(w))
 
     gains = np.full((*sums.shape[:2], 2), -np.inf)
     for node in range(len(sums)):
         for f in range(layout.features):
+            if allowed is not None and not allowed[node, f]:
+                continue
             low, high = layout.offsets[f], layout.offsets[f + 1]
             values = high - low - layout.missing[f]
             own, absent = sums[node, low : low + values], np.zeros(2, dtype=np.int64)
@@ -190,17 +198,36 @@ def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
                 for direction in (0, 1):
                     if direction and not absent.any():
                         continue
+                    # A set is listed by the categories of the side without missing values; of either without them.
+                    sides = [values - c - 1] if direction else [c + 1]
+                    if (
+                        layout.kind[f] == 2
+                        and values > cat_threshold
+                        and min(sides if absent.any() else [c + 1, values - c - 1]) >= cat_threshold
+                    ):
+                        continue
                     left = own[members].sum(axis=0) + direction * absent
                     right = totals[node] - left
+                    weights = bounded(left, node), bounded(right, node)
+                    if bounds is not None and c < values - 1 and (weights[1] - weights[0]) * ways[f] < 0:
+                        continue
                     if all(s[1] > 0 and s[1] * units[1] >= least for s in (left, right)):
-                        gains[node, low + c, direction] = score(left) + score(right) - score(totals[node])
+                        gains[node, low + c, direction] = (
+                            score(left, node) + score(right, node) - score(totals[node], node)
+                        )
     return gains
+
+
+def some(features):
+    return np.random.default_rng(3).integers(0, 2, (4, features), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
 @pytest.mark.parametrize("step", [0.0, 0.2])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_gains_equal_the_definition(alpha, step, threads):
+@pytest.mark.parametrize(("allowed", "cat_threshold"), [(None, 99), (some(5), 99), (None, 1), (None, 2), (some(5), 3)])
+@pytest.mark.parametrize("monotone", [False, True])
+def test_gains_equal_the_definition(alpha, step, threads, allowed, cat_threshold, monotone):
     rng = np.random.default_rng(11)
     kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC, ColumnKind.SETS]
     layout = BinLayout.of([6, 4, 5, 1, 7], [False, True, True, True, False], kinds)
@@ -218,6 +245,8 @@ def test_gains_equal_the_definition(alpha, step, threads):
     order = np.empty((nodes, layout.slots), dtype=np.int32)
     units = (1 / 64, 1 / 32)
     handle, best = np.empty(nodes, dtype=np.int32), np.empty(nodes)
+    ways = [1, 0, 0, -1, 0]
+    bounds = np.array([[-np.inf, np.inf], [-0.1, 0.05], [0.02, np.inf], [-np.inf, -0.01]]) if monotone else None
     _native.split_gains(
         sums,
         layout.offsets,
@@ -230,20 +259,24 @@ def test_gains_equal_the_definition(alpha, step, threads):
         alpha,
         20.0,
         step,
+        np.empty((0, 0), dtype=np.uint8) if allowed is None else allowed,
+        np.array(ways, dtype=np.int8),
+        np.empty((0, 2)) if bounds is None else bounds,
+        cat_threshold,
         gains,
         order,
         handle,
         best,
         threads,
     )
-    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step)
+    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step, allowed, cat_threshold, ways, bounds)
     np.testing.assert_array_equal(np.isinf(gains), np.isinf(expected))
     assert np.isfinite(expected).sum() > 30
     np.testing.assert_allclose(gains[np.isfinite(gains)], expected[np.isfinite(expected)], rtol=1e-12, atol=1e-9)
     np.testing.assert_array_equal(handle, gains.reshape(nodes, -1).argmax(axis=1))
     np.testing.assert_array_equal(best, gains.reshape(nodes, -1).max(axis=1))
     start, end = layout.offsets[2], layout.offsets[3] - 1
-    assert sorted(order[0, start:end].tolist()) == list(range(end - start))
+    assert (allowed is not None and not allowed[0, 2]) or sorted(order[0, start:end].tolist()) == [*range(end - start)]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])

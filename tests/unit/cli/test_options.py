@@ -12,13 +12,14 @@ import typer
 from typer.testing import CliRunner
 
 from veilboost.cli.options import option_flag, training_options
-from veilboost.config import LOSS_PARAMETERS, TrainingConfig
+from veilboost.config import CONSTRAINTS, LOSS_PARAMETERS, TrainingConfig
 from veilboost.errors import InvalidParameter
 from veilboost.fields import info_of
 
 pytestmark = pytest.mark.fast
 
-FIELDS = [item for item in dataclasses.fields(TrainingConfig) if item.name != "options"]  # NAME=VALUE, below
+REPEATABLE = ("options", *CONSTRAINTS)  # below
+FIELDS = [item for item in dataclasses.fields(TrainingConfig) if item.name not in REPEATABLE]
 
 
 def _app() -> tuple[typer.Typer, list[TrainingConfig]]:
@@ -73,6 +74,19 @@ def test_every_parameter_can_be_set_by_its_flag(item: dataclasses.Field[Any]) ->
 def test_options_of_a_protocol_are_named_values() -> None:
     config = _run("--option", "key_bits=3072", "--option", "noise=true", "--option", "kind=duchi", "--option", "e=0.5")
     assert config.options == {"key_bits": 3072, "noise": True, "kind": "duchi", "e": 0.5}
+
+
+def test_constraints_are_given_column_by_column_and_set_by_set() -> None:
+    config = _run(*["--monotone-constraints", "income=1", "--monotone-constraints", "age=-1"])
+    assert config.monotone_constraints == {"income": 1, "age": -1}
+    config = _run(*["--interaction-constraints", "income,age", "--interaction-constraints", "debt"])
+    assert config.interaction_constraints == {"1": ("income", "age"), "2": ("debt",)}
+
+
+@pytest.mark.parametrize("given", ["income=2", "income=up", "income"])
+def test_a_direction_is_1_or_minus_1(given: str) -> None:
+    with pytest.raises(InvalidParameter):
+        _run("--monotone-constraints", given)
 
 
 @pytest.mark.parametrize("given", [("key_bits",), ("=3",), ("a=1", "a=2")])

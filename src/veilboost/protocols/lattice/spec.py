@@ -125,6 +125,7 @@ SPEC = spec.ProtocolSpec(
     summary="passive parties sum gradients under packed ring-LWE encryption; the model equals the unencrypted one",
     source="VeilBoost; packing as suggested in ELXGB, section 10",
     exact=True,
+    limits_splits=True,
     statement=Statement(
         (
             spec.of_active(

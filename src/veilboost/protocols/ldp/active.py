@@ -8,7 +8,7 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.split import Candidates, leaf_weights
+from veilboost.boost.split import Candidates, SplitLimits, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -107,7 +107,13 @@ class LdpSelector(roles.Selector):
     """Scores its own columns as passive parties score theirs."""
 
     def score(
-        self, current: roles.ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
+        self,
+        current: roles.ActiveRound,
+        level: Level,
+        sums: Int64Array,
+        layout: BinLayout,
+        shuffled: bool,
+        limits: SplitLimits,
     ) -> Candidates:
         sums, totals = sums[level.open], level.totals[level.open]
         return score(sums, layout, totals, current.start.scale, self.config, self.context.threads)

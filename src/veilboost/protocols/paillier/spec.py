@@ -137,6 +137,7 @@ SPEC = spec.ProtocolSpec(
     summary="passive parties sum gradients under Paillier encryption; the model equals the unencrypted one",
     source="SecureBoost (Cheng et al.), SecureBoost+ (Chen et al.), the papers' HE-XGBoost",
     exact=True,
+    limits_splits=True,
     statement=Statement(
         (
             spec.of_active(

@@ -17,6 +17,7 @@ SPEC = spec.ProtocolSpec(
     summary="sends gradients and sums in the clear; the reference whose model every exact protocol reproduces",
     source="reference",
     exact=True,
+    limits_splits=True,
     statement=Statement(
         (
             spec.of_active(

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.grower import LEAF, Choices, Level, Round, Tree
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
+from veilboost.boost.split import Candidates, SplitLimits, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
@@ -105,7 +105,13 @@ class PrivateSelector(roles.Selector):
         self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
 
     def score(
-        self, current: roles.ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
+        self,
+        current: roles.ActiveRound,
+        level: Level,
+        sums: Int64Array,
+        layout: BinLayout,
+        shuffled: bool,
+        limits: SplitLimits,
     ) -> Candidates:
         """Return the gains of all candidates. Ties are not named, because they would reveal labels."""
         sums, totals = sums[level.open], level.totals[level.open]

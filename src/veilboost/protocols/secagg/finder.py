@@ -10,9 +10,10 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, Rule
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
+from veilboost.boost.limits import ColumnConstraints, round_limits
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import Assignments, RowGroups
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
+from veilboost.boost.split import NO_LIMITS, Candidates, candidates_from_sums, leaf_weights, left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -85,6 +86,7 @@ class SecaggFinder(SplitFinder):
         objective: Objective,
         config: TrainingConfig,
         threads: int,
+        constraints: ColumnConstraints,
         logs: bool = False,
     ) -> None:
         """`logs`: keep the results of all levels in `results`."""
@@ -92,6 +94,7 @@ class SecaggFinder(SplitFinder):
         self._all, self._block, self._trees = block, block, objective.trees_per_round
         # As in `plain`: for Poisson the loss sets max_delta_step.
         self._config = replace(config, max_delta_step=objective.max_delta_step)
+        self._constraints = constraints
         self._unsent, self._depth = PendingResult(), 0
         self.rules: dict[tuple[int, int], Rule] = {}
         self.cut = False  # whether the round was cut: no sums of its last level are known
@@ -116,6 +119,8 @@ class SecaggFinder(SplitFinder):
     def begin_round(self, start: Round) -> None:
         self._start, (columns,), self.cut = start, start.columns, False
         self._block = self._all if columns is None else self._all.subset(columns)
+        own = [self._constraints.subset(columns)]
+        self._limits = round_limits(own, start.number, self._trees, start.scale, self._config)
         self._sums = LevelSums()
         self._built = self._ask_sums(0, np.arange(self._trees))
 
@@ -153,8 +158,10 @@ class SecaggFinder(SplitFinder):
             return []  # so no node splits
         self._known = self._sums.complete(level, self._built)
         layout, scale = self._block.layout, self._start.scale
+        limits = NO_LIMITS if self._limits is None else self._limits.of(0, level)
+        known, config, threads = self._known, self._config, self._threads
         return [
-            candidates_from_sums(self._known, layout, level.totals, scale, self._config, self._threads, open=level.open)
+            candidates_from_sums(known, layout, level.totals, scale, config, threads, open=level.open, limits=limits)
         ]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
@@ -162,6 +169,8 @@ class SecaggFinder(SplitFinder):
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[RowGroups, RowGroups]:
         position, handles, layout = choices.position, choices.handle, self._block.layout
+        if self._limits is not None:
+            self._limits.split(choices, layout.locate(handles)[0])
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
         rules = self._block.rules_of(self._block.splits_of(handles, sets), self._block.shared_bins, position)
@@ -180,6 +189,8 @@ class SecaggFinder(SplitFinder):
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = leaf_weights(level.totals[leaves], scale, self._config)
+        if self._limits is not None:
+            weights = self._limits.bounded(level, leaves, weights)
         scaled = (self._config.learning_rate * weights).astype(np.float32)
         if level.depth == self._depth:
             self._unsent = self._unsent._replace(leaves=leaves.astype(np.int32), weights=scaled)

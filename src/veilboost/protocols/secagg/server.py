@@ -28,6 +28,7 @@ from veilboost.errors import (
 )
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.share import ModelShare, SplitRecords, TrainingOutcome
+from veilboost.protocols.constraints import check_names, constraints_of, of_columns
 from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, skeleton_of, to_message
 from veilboost.protocols.horizontal.roles import LOST, ServerContext, ServerRole, ask_reachable, introduction
 from veilboost.protocols.horizontal.schema import Schema, differences, unify
@@ -79,7 +80,9 @@ class SecaggServer(ServerRole):
         if noise is not None:
             grown = replace(config, min_child_weight=max(config.min_child_weight, noise.safe_weight(config.max_bin)))
         members = self._members
-        finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads, members is not None)
+        constraints = of_columns(constraints_of(config), [info.name for info in schema.columns])
+        logs = members is not None
+        finder = SecaggFinder(self._ask, block, objective, grown, self._context.threads, constraints, logs)
         metric = summed_metric_for(objective, config)
         trees: list[Tree] = []
         history: list[RoundResult] = []
@@ -134,6 +137,7 @@ class SecaggServer(ServerRole):
         schema, joined = unify(self._schemas(), config.objective), list(told.values())
         if config.eval_metric != "auto":
             check_metric_fits(config.eval_metric, schema.objective)
+        check_names(constraints_of(config), {info.name for info in schema.columns})
         self._validates = any(each.watches for each in joined)
         if config.early_stopping_rounds is not None and not self._validates:
             raise InvalidParameter(

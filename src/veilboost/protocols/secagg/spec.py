@@ -42,6 +42,7 @@ SPEC = ProtocolSpec(
     summary="sums the participants' histograms under pairwise masks; the model equals that of pooled data",
     source="FederBoost, horizontal (Tian et al.); masks of Bonawitz et al., without unmasking lost participants",
     exact=True,
+    limits_splits=True,
     statement=Statement(
         (
             Protection(

@@ -18,12 +18,14 @@ from veilboost import _native
 from veilboost.boost import rows
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, Tree
+from veilboost.boost.limits import ColumnConstraints, round_limits
 from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.share import SplitRecords
 from veilboost.protocols.vertical import messages, roles
+from veilboost.protocols.vertical.constraints import checked_constraints
 from veilboost.protocols.vertical.round_state import summed_ahead
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done
@@ -51,6 +53,7 @@ class VerticalActive(SplitFinder):
         self.threads = context.threads
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
+        self._constraints: dict[PartyName, ColumnConstraints] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's nodes, if they are known
         self._ahead: Ahead | None = None  # a request for the next level that was sent with the splits of this one
         self._requests: dict[int, messages.SplitRequest] = {}  # the splits of the level, by owner
@@ -73,7 +76,9 @@ class VerticalActive(SplitFinder):
         )
         answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), messages.ColumnsOffered)
         self._layouts = {name: _checked_layout(name, answer) for name, answer in answers.items()}
-        self._layouts[self.context.party] = self.context.block.layout
+        self._layouts[self.context.party] = own = self.context.block.layout
+        self._constraints = {name: checked_constraints(name, answer) for name, answer in answers.items()}
+        self._constraints[self.context.party] = self.context.constraints or ColumnConstraints.none(own.features)
         self.cipher.begin_training(self._layouts)
         if self.context.chose is not None and self.cipher.chosen:
             self.context.chose(self.cipher.chosen)
@@ -111,7 +116,9 @@ class VerticalActive(SplitFinder):
             name: layout if (chosen := columns[name]) is None else layout.subset(chosen)
             for name, layout in self._layouts.items()
         }
-        self._current = roles.ActiveRound(start, block, own, layouts)
+        constraints = [self._constraints[name].subset(columns[name]) for name in self.context.order]
+        limits = round_limits(constraints, start.number, start.trees, start.scale, self.config)
+        self._current = roles.ActiveRound(start, block, own, layouts, limits)
         self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
         if len(start.routed):
@@ -119,8 +126,16 @@ class VerticalActive(SplitFinder):
             mask[start.fit] = True
             fit = np.packbits(mask)
         openings = {
-            name: messages.BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
-            for name, chosen in columns.items()
+            name: messages.BeginRound(
+                start.number,
+                fit,
+                chosen is None,
+                _NO_INTS if chosen is None else chosen,
+                levels=limits.levels[owner]
+                if self.cipher.shuffled and limits is not None and limits.levels is not None
+                else messages.NO_LEVELS,
+            )
+            for owner, (name, chosen) in enumerate(columns.items())
             if name != self.context.party
         }
         opening = self.cipher.openings(self._current, openings)
@@ -141,7 +156,8 @@ class VerticalActive(SplitFinder):
         return self.leaves.finished(tree)
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
-        return self.leaves.weights(self._current, level, leaves, scale)
+        weights = self.leaves.weights(self._current, level, leaves, scale)
+        return weights if self._current.limits is None else self._current.limits.bounded(level, leaves, weights)
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
@@ -164,7 +180,8 @@ class VerticalActive(SplitFinder):
         self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums = self._sums[own].complete(level, built)
-        offers = {own: self.selector.score(current, level, sums, current.block.layout, False)}
+        limits = current.limits_of(self._owner, level)
+        offers = {own: self.selector.score(current, level, sums, current.block.layout, False, limits)}
         self._known = {own: sums}
         for name, found in self.cipher.read(current, asked, waiting).items():
             if isinstance(found, Candidates):
@@ -178,7 +195,8 @@ class VerticalActive(SplitFinder):
             if self.cipher.checks_totals:
                 _check_totals(name, built, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, built)
-            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled)
+            limits = current.limits_of(self.context.order.index(name), level)
+            offers[name] = self.selector.score(current, level, self._known[name], layout, self.cipher.shuffled, limits)
         # A party that answers too late, if a protocol has a clock, has no candidates.
         return [offers.get(name) or Candidates.none(len(level.open)) for name in self.context.order]
 
@@ -195,6 +213,7 @@ class VerticalActive(SplitFinder):
         last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
         routed, pending = self.cipher.route(self._current, level, sent), None
         children = self._children_ahead(level, choices, last) if sent else _NO_INTS
+        taken: dict[int, Int32Array] = {}
         store = self.context.store if level.depth + 1 == self.config.max_depth else None
         if len(children) or (store is not None and routed is None):
             pending = self.context.peers.hold(sent, messages.SplitAnswer)
@@ -210,11 +229,22 @@ class VerticalActive(SplitFinder):
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
                 last.assignments[names.index(name)] = self._receive(level.depth, last, name, answer)
+                taken[names.index(name)] = _taken(name, sent[name], answer)
             self._last_split = last
         for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
             last.assignments[names.index(name)] = assignments
             del self._requests[names.index(name)]
+        if self._current.limits is not None and self._current.limits.follows_paths:
+            self._current.limits.split(choices, self._features(choices, taken))
         return last.children(len(names))
+
+    def _features(self, choices: Choices, taken: Mapping[int, Int32Array]) -> Int32Array:
+        """The columns by which nodes were split, by their positions in the order that was sent."""
+        feature = np.empty(len(choices.handle), dtype=np.int32)
+        for owner in choices.owners():
+            at, layout = choices.by(owner), self._current.layouts[self.context.order[owner]]
+            feature[at] = layout.locate(taken.get(owner, choices.handle[at]))[0]
+        return feature
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
@@ -330,6 +360,7 @@ class VerticalActive(SplitFinder):
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
         sets = offer.left_sets(nodes, handles) if has_sets else NO_SETS
+        follows_paths = self._current.limits is not None and self._current.limits.follows_paths
         return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
@@ -339,6 +370,7 @@ class VerticalActive(SplitFinder):
             handles=handles,
             set_starts=sets.starts if len(sets.starts) else np.zeros(len(handles) + 1, dtype=np.int32),
             set_bins=sets.bins,
+            ask_taken=follows_paths and len(handles) > len(positions),
         )
 
 
@@ -442,6 +474,18 @@ def _checked_layout(name: PartyName, offered: messages.ColumnsOffered) -> BinLay
     if not fits:
         raise MalformedMessage(f"{name} offered columns with inconsistent bins")
     return BinLayout(offered.offsets, offered.missing, offered.kind)
+
+
+def _taken(name: PartyName, request: messages.SplitRequest, answer: messages.SplitAnswer) -> Int32Array:
+    """The handles that a party split by."""
+    if not request.ask_taken:
+        if len(answer.taken):
+            raise MalformedMessage(f"{name} named the candidates that it took, which nobody asked for")
+        return request.handles[request.starts[:-1]]
+    taken = answer.taken
+    if taken.shape != request.node.shape or not ((taken >= request.starts[:-1]) & (taken < request.starts[1:])).all():
+        raise MalformedMessage(f"{name} took a candidate that was not among the tied ones")
+    return request.handles[taken]
 
 
 def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> None:

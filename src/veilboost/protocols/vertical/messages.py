@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
+import numpy as np
+
+from veilboost.types import Float64Array, Int8Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
 Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 SHARED_NODES = Reveals("which rows share a node, for every node of every tree", "passive", exact=True)
+NO_INTS, NO_DIRECTION = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8)
+NO_LEVELS = np.empty((0, 0), dtype=np.uint8)
 EXACT_SUMS = Reveals(
     "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
 )
@@ -38,26 +42,41 @@ class BeginTraining(Message):
 
 @dataclass(frozen=True)
 class ColumnsOffered(Message):
-    """Passive to active: the layout of this party's bins."""
+    """Passive to active: the layout of this party's bins, and the constraints of its columns.
+
+    `direction` has an entry for every column, or none if all are 0. The set `sets[k]` has the columns
+    `set_columns[set_starts[k]:set_starts[k+1]]`; without `set_starts`, the party declares no sets.
+    """
 
     reveals = (
         Reveals("the number and order of columns, and the number of bins of each", "active"),
         Reveals("which columns are categorical and which have missing values", "active"),
+        Reveals("which columns have monotone constraints, and their directions", "active", given=("direction",)),
+        Reveals(
+            "which columns are in the same sets of interaction constraints, and the names of these sets",
+            "active",
+            given=("sets", "set_starts"),
+        ),
     )
     offsets: Ints
     missing: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     kind: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    direction: Annotated[Int8Array, ArraySpec("int8", 1)] = field(default_factory=lambda: NO_DIRECTION, kw_only=True)
+    sets: tuple[str, ...] = field(default=(), kw_only=True)
+    set_starts: Ints = field(default_factory=lambda: NO_INTS, kw_only=True)
+    set_columns: Ints = field(default_factory=lambda: NO_INTS, kw_only=True)
 
 
 @dataclass(frozen=True)
 class BeginRound(Message):
     """Active to passive: a round starts. `fit` marks the rows to sum (empty: all); the others are only routed.
 
-    `columns` are the sampled columns; it is empty if `all_columns` is true.
+    `columns` are the sampled columns; it is empty if `all_columns` is true. `levels` has a row for each level: 1 where
+    its splits may use a column of the round. It is empty if they may use all, and if the columns are not shuffled.
     """
 
     reveals = (
-        Reveals("which rows and columns the round samples", "passive", given=("fit", "columns")),
+        Reveals("which rows and columns the round samples", "passive", given=("fit", "columns", "levels")),
         Reveals(
             "with sampling='goss', which rows have large gradients: in the first round much of the labels",
             "passive",
@@ -68,6 +87,7 @@ class BeginRound(Message):
     fit: Bits
     all_columns: bool
     columns: Ints
+    levels: Annotated[UInt8Array, ArraySpec("uint8", 2)] = field(default_factory=lambda: NO_LEVELS, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,8 @@ class SplitRequest(Message):
 
     Node i has number `node[i]` in tree `tree[i]` and position `position[i]` in the level. The handles
     `handles[starts[i]:starts[i+1]]` tie for it; the receiver takes the first in its own column order. A handle j
-    of a set of categories sends the bins `set_bins[set_starts[j]:set_starts[j+1]]` left.
+    of a set of categories sends the bins `set_bins[set_starts[j]:set_starts[j+1]]` left. `ask_taken`: the answer must
+    say which handles were taken, because constraints of the next levels depend on it.
     """
 
     reveals = (
@@ -125,20 +146,24 @@ class SplitRequest(Message):
     handles: Ints
     set_starts: Ints
     set_bins: Ints
+    ask_taken: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class SplitAnswer(Message):
     """Passive to active: the left/right assignments of the nodes' rows, or a piece of them if there are many.
 
-    Rows that are summed (`fit_left`) and rows that are only routed (`routed_left`) are separate.
+    Rows that are summed (`fit_left`) and rows that are only routed (`routed_left`) are separate. `taken` has the place
+    of the taken handle among those of the request, for each of its nodes, if the request asks for it.
     """
 
     reveals = (
         Reveals("the left/right assignment of every row of the node at the winning split", "active", exact=True),
+        Reveals("in jobs with constraints, which of the tied candidates was taken", "active", given=("taken",)),
     )
     fit_left: Bits
     routed_left: Bits
+    taken: Ints = field(default_factory=lambda: NO_INTS, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from veilboost import _native
 from veilboost.boost.bins import NO_SETS, BinLayout, Sets
 from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
+from veilboost.boost.limits import ColumnConstraints
 from veilboost.boost.rows import NO_ROWS, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
@@ -21,6 +22,7 @@ from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import START
 from veilboost.protocols.vertical import messages
+from veilboost.protocols.vertical.constraints import offered_constraints
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
 from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, summed_ahead
 from veilboost.types import BoolArray, Int32Array, UInt8Array
@@ -51,6 +53,7 @@ class VerticalPassive:
 
     def __init__(self, context: PassiveContext, cipher: PassiveCipher) -> None:
         self.context, self.cipher = context, cipher
+        self._constraints = context.constraints or ColumnConstraints.none(len(context.columns))
         self._rules = RuleBook()
         self._job: PassiveJob | None = None
         self._round: RoundState | None = None
@@ -139,7 +142,9 @@ class VerticalPassive:
         self._job = PassiveJob(config, message.trees_per_round, message.weight_bits, block, self._rules)
         self._may_fit = None if held_out is None else np.packbits(~held_out)
         self.cipher.begin_training(self._job)
-        return messages.ColumnsOffered(block.layout.offsets, block.layout.missing, block.layout.kind)
+        return messages.ColumnsOffered(
+            block.layout.offsets, block.layout.missing, block.layout.kind, **offered_constraints(self._constraints)
+        )
 
     def _begin_round(self, message: messages.BeginRound, job: PassiveJob) -> Done:
         config, block = job.config, job.block
@@ -156,6 +161,10 @@ class VerticalPassive:
             block = block.subset(columns)
         elif len(message.columns):
             raise MalformedMessage("the round lists columns although it uses all")
+        sampled_levels = self.cipher.shuffles and config.colsample_bylevel < 1.0
+        shape = (config.max_depth, block.layout.features) if sampled_levels else messages.NO_LEVELS.shape
+        if message.levels.shape != shape or (message.levels > 1).any():
+            raise MalformedMessage("the round samples columns for other levels than the job")
         fit, routed = rows, rows[:0]
         mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
         if self.cipher.receives_samples:
@@ -166,10 +175,16 @@ class VerticalPassive:
         shuffle = ColumnShuffle.none(block.layout)
         if self.cipher.shuffles:
             # A resumed job uses the same order, so that two orders of one round cannot be compared.
-            drawn = self.context.randomness.for_request(
-                "order of columns", message.number, b"" if columns is None else columns.tobytes()
-            )
-            shuffle = ColumnShuffle.draw(block.layout, drawn)
+            sampled = (b"" if columns is None else columns.tobytes()) + message.levels.tobytes()
+            drawn = self.context.randomness.for_request("order of columns", message.number, sampled)
+            own = self._constraints.subset(columns)
+            # The active party must know the limits of the columns that it sees: only columns of the same change places.
+            limits = [message.levels.T] if message.levels.size else []
+            if not own.is_free:
+                member = own.membership(list(own.sets or ()))
+                limits += [own.direction[:, None].view(np.uint8), member.T.astype(np.uint8)]
+            alike = np.concatenate(limits, axis=1) if limits else messages.NO_LEVELS
+            shuffle = ColumnShuffle.draw(block.layout, drawn, alike)
         trees = job.trees_per_round
         again = self.context.account.begin(f"round {message.number}", trees)
         if self.context.exact is not None:
@@ -274,7 +289,12 @@ class VerticalPassive:
         position = message.position.astype(np.int64)
         rules = state.block.rules_of(splits, state.bins, position)
         self._rules.note(message.tree, message.node, rules, state.columns)
-        return messages.SplitAnswer(*state.split(position, splits))
+        taken = messages.NO_INTS
+        if message.ask_taken:
+            ties = itertools.pairwise(message.starts.tolist())
+            first = [low + int(message.handles[low:high].argmin()) for low, high in ties]
+            taken = np.array(first, dtype=np.int32)
+        return messages.SplitAnswer(*state.split(position, splits), taken=taken)
 
     def _next_assignments(self, message: messages.AssignmentsRequest, state: RoundState) -> messages.SplitAnswer:
         piece = None if message.depth != state.depth else next(state.unsent, None)

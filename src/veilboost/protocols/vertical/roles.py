@@ -18,8 +18,9 @@ import numpy as np
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rules
 from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
+from veilboost.boost.limits import ColumnConstraints, RoundLimits
 from veilboost.boost.rows import Assignments, RowGroups
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
+from veilboost.boost.split import NO_LIMITS, Candidates, SplitLimits, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
@@ -54,6 +55,7 @@ class ActiveContext:
     exact: ExactReleases | None = None
     store: Callable[[int], None] | None = None  # asks the passive parties to store this many trees
     chose: Callable[[str], None] | None = None  # records what the protocol chose by itself
+    constraints: ColumnConstraints | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class PassiveContext:
     engine: Engine = LOCAL
     held_out: int | None = None
     exact: ExactReleases | None = None
+    constraints: ColumnConstraints | None = None
 
 
 Openings: TypeAlias = Mapping[PartyName, BeginRound]
@@ -90,6 +93,11 @@ class ActiveRound:
     block: ColumnBlock
     columns: Int32Array | None
     layouts: Mapping[PartyName, BinLayout]
+    limits: RoundLimits | None = None
+
+    def limits_of(self, owner: int, level: Level) -> SplitLimits:
+        """The limits of one owner's splits at the open nodes of a level."""
+        return NO_LIMITS if self.limits is None else self.limits.of(owner, level)
 
 
 class StatisticsCipher(ABC):
@@ -164,11 +172,22 @@ class Selector:
         self.context, self.config = context, context.config
 
     def score(
-        self, current: ActiveRound, level: Level, sums: Int64Array, layout: BinLayout, shuffled: bool
+        self,
+        current: ActiveRound,
+        level: Level,
+        sums: Int64Array,
+        layout: BinLayout,
+        shuffled: bool,
+        limits: SplitLimits,
     ) -> Candidates:
-        """Return candidates of the level's open nodes from the sums of its nodes (nodes, slots, 2)."""
+        """Return candidates of the level's open nodes from the sums of its nodes (nodes, slots, 2).
+
+        `limits` are none in protocols whose spec does not limit splits.
+        """
         scale, threads = current.start.scale, self.context.threads
-        found = candidates_from_sums(sums, layout, level.totals, scale, self.config, threads, shuffled, level.open)
+        found = candidates_from_sums(
+            sums, layout, level.totals, scale, self.config, threads, shuffled, level.open, limits
+        )
         found.shuffled = shuffled
         return found
 

@@ -18,7 +18,7 @@ from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.vertical.messages import MoreAssignments, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.messages import NO_LEVELS, MoreAssignments, SplitRequest, StatisticsRequest
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -162,11 +162,12 @@ class ColumnShuffle:
         return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32), identity=True)
 
     @staticmethod
-    def draw(layout: BinLayout, randomness: Csprng) -> ColumnShuffle:
-        """Draw a uniformly random order within each group of columns of the same shape."""
-        alike: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    def draw(layout: BinLayout, randomness: Csprng, limits: UInt8Array = NO_LEVELS) -> ColumnShuffle:
+        """Draw a uniformly random order within each group of columns of the same shape and limits, one row each."""
+        alike: defaultdict[tuple[int, int, int, bytes], list[int]] = defaultdict(list)
+        limited = [row.tobytes() for row in limits] if limits.size else [b""] * layout.features
         for column, shape in enumerate(zip(layout.widths, layout.missing, layout.kind, strict=True)):
-            alike[int(shape[0]), int(shape[1]), int(shape[2])].append(column)
+            alike[int(shape[0]), int(shape[1]), int(shape[2]), limited[column]].append(column)
         # Sorting by 64 random bits is uniform except for equal draws, whose probability is below columns^2 / 2^65.
         keys = np.frombuffer(randomness.bytes(8 * layout.features), dtype=np.uint64)
         place = np.empty(layout.features, dtype=np.int32)
