@@ -144,11 +144,11 @@ def _write_page(out: Path, page: Path) -> dict[str, Any]:
 def _print(results: Sequence[Reproduction], out: Path, page: Path | None) -> None:
     console = stdout()
     for each in results:
-        style = _STYLES[each.claim.holds]
+        style = _STYLES[each.holds]
         console.print(f"\n[bold]{each.target.paper} {each.target.name}[/]: {each.target.title}", soft_wrap=True)
         console.print(f"  the paper   {each.claim.reported}", soft_wrap=True)
         console.print(f"  measured    {each.claim.measured}", soft_wrap=True)
-        console.print(f"  holds       [{style}]{each.claim.holds}[/]: {each.claim.why}", soft_wrap=True)
+        console.print(f"  holds       [{style}]{each.holds}[/]: {each.claim.why}", soft_wrap=True)
     if results:
         console.print(f"\nTables, plots and claims are in {out}", soft_wrap=True)
     if page is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from papers.law import LAW
+from papers.fingerprint import small_run
+from papers.law import experiments_at_hand
 from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
@@ -29,7 +29,6 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.registry import all_protocols
 from veilboost.types import Float64Array, PartyName
 
 Tables = Mapping[PartyName, PartyTable]
@@ -162,7 +161,7 @@ def cost_cell(
         return {name: cost[name] for name in values}
 
     columns, trees = len(table.columns) // 2, config.n_estimators + warm_up
-    return Cell(key, measure, START + training_seconds(method.protocol, table.rows, columns, trees, method.options))
+    return Cell(key, measure, small_run(method.protocol, job), START + training_seconds(method.protocol, table.rows, columns, trees, method.options))
 
 
 # --- quality, and what it reveals --------------------------------------------------------------------------
@@ -185,7 +184,7 @@ def learning(
     `own` is the active party's share of the columns; the seed decides about rows and noise.
     """
     seen, unseen = (divided(table.take(rows), own) for rows in hold_out(table.rows, seed=seed))
-    with law_at_hand():
+    with experiments_at_hand():
         # Threads change how long it takes and nothing else.
         run = simulate_training(seen, ACTIVE, protocol, replace(config, random_state=seed), threads=os.cpu_count() or 1)
     model = join(run.shares)
@@ -203,17 +202,6 @@ def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:
     was on buckets: what counts is how the finished model predicts.)"""
     columns = {name: table.columns for name, table in tables.items()}
     return [sigmoid(margin[0]) for margin in model.staged_margins(columns)]
-
-
-@contextmanager
-def law_at_hand() -> Generator[None]:
-    """MaskedXGBoost by the law of its noisy sums, which is in no list of protocols, can be named in here."""
-    known = all_protocols()
-    known[LAW.name] = LAW
-    try:
-        yield
-    finally:
-        del known[LAW.name]
 
 
 def attacked(tables: Tables, protocol: str, config: TrainingConfig, attacks: Iterable[Attack]) -> list[Finding]:

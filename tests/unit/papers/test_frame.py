@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from papers.law import LAW
-from papers.measure import cost_apart, law_at_hand, learning, training_cost, training_seconds
+from papers.measure import cost_apart, experiments_at_hand, learning, training_cost, training_seconds
 from papers.rows import over_seeds
 from papers.runner import Cells, Progress, expected_seconds, folder_of, reproduce
 from papers.tables import ACTIVE, among, divided, hold_out, labels, synthetic
@@ -207,7 +207,7 @@ def test_a_training_that_breaks_down_is_told() -> None:
 
 
 def test_the_law_of_masks_is_at_hand_and_gone_again() -> None:
-    with law_at_hand():
+    with experiments_at_hand():
         assert LAW.name in all_protocols()
     assert LAW.name not in all_protocols()
 
