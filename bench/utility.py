@@ -35,7 +35,7 @@ import numpy as np
 
 from blocks import replace_block
 from common import arguments, hold_out, load, note, report
-from papers.law import experiments_at_hand
+from papers.experiments import experiments_at_hand
 from papers.noise import DELTA, NO_EPSILON, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
 from papers.tables import ACTIVE, PASSIVE, divided, sampled
 from veilboost.boost.metrics import metric_named

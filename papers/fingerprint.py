@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.law import experiments_at_hand
+from papers.experiments import experiments_at_hand
 from papers.tables import among, synthetic
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable

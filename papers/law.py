@@ -7,8 +7,6 @@ protocols and reveals everything to the passive party: for experiments in one pr
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -22,7 +20,6 @@ from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
 from veilboost.protocols.masked.parameters import Noise, layout_bound, left_of, rows_left
 from veilboost.protocols.masked.passive import noisy_gains
 from veilboost.protocols.masked.spec import SPEC
-from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
@@ -136,14 +133,3 @@ LAW = replace(
     messages=(*(m for m in SPEC.messages if m not in (BeginRound, Masks, NoisedVectors)), ClearRound),
     roles={"active": law_active, "passive": law_passive},
 )
-
-
-@contextmanager
-def experiments_at_hand() -> Generator[None]:
-    """The protocols that are in no list of protocols can be named in here."""
-    known = all_protocols()
-    known[LAW.name] = LAW
-    try:
-        yield
-    finally:
-        del known[LAW.name]

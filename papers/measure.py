@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from papers.experiments import experiments_at_hand
 from papers.fingerprint import small_run
-from papers.law import experiments_at_hand
 from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
@@ -161,7 +161,12 @@ def cost_cell(
         return {name: cost[name] for name in values}
 
     columns, trees = len(table.columns) // 2, config.n_estimators + warm_up
-    return Cell(key, measure, small_run(method.protocol, job), START + training_seconds(method.protocol, table.rows, columns, trees, method.options))
+    return Cell(
+        key,
+        measure,
+        small_run(method.protocol, job),
+        START + training_seconds(method.protocol, table.rows, columns, trees, method.options),
+    )
 
 
 # --- quality, and what it reveals --------------------------------------------------------------------------
@@ -169,21 +174,35 @@ def cost_cell(
 
 @dataclass(frozen=True)
 class Learning:
-    """A value after each tree: AUC and loss of test rows; loss of training rows where it was asked for."""
+    """A value after each tree: AUC and loss of test rows; loss of training rows where it was asked for.
+
+    `passive_share` is the share of splits on a passive party's columns.
+    """
 
     auc: list[float]
     loss: list[float]
     train_loss: list[float]
+    passive_share: float
 
 
 def learning(
-    table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig, *, on_training_rows: bool = False
+    table: PartyTable,
+    own: float,
+    seed: int,
+    protocol: str,
+    config: TrainingConfig,
+    *,
+    on_training_rows: bool = False,
+    alone: bool = False,
 ) -> Learning:
     """Train on four fifths of the rows of a binary table, and test on the others after every tree.
 
-    `own` is the active party's share of the columns; the seed decides about rows and noise.
+    `own` is the active party's share of the columns; the seed decides about the rows. `alone`: without the passive
+    party, who has the other columns.
     """
     seen, unseen = (divided(table.take(rows), own) for rows in hold_out(table.rows, seed=seed))
+    if alone:
+        seen, unseen = {ACTIVE: seen[ACTIVE]}, {ACTIVE: unseen[ACTIVE]}
     with experiments_at_hand():
         # Threads change how long it takes and nothing else.
         run = simulate_training(seen, ACTIVE, protocol, replace(config, random_state=seed), threads=os.cpu_count() or 1)
@@ -194,7 +213,14 @@ def learning(
         [float(auc(truth, p)) for p in after],
         [float(logloss(truth, p)) for p in after],
         [float(logloss(known, p)) for p in before],
+        passive_share(model),
     )
+
+
+def passive_share(model: JoinedModel) -> float:
+    """The share of splits that are not the active party's; 0 where nothing was split."""
+    owners = np.concatenate([tree.owner[tree.inner] for tree in model.trees])
+    return float(np.mean(owners != model.skeleton.parties.index(ACTIVE))) if len(owners) else 0.0
 
 
 def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:

@@ -135,7 +135,8 @@ def _amounts(rows: Rows) -> list[float]:
 
 
 RULE = Rule(
-    f"Cases: SUSY and Cod-rna. The processor time of all parties of MAL must be at most {MOST:g} times XGBoost's in the "
+    f"Cases: SUSY and Cod-rna. The processor time of all parties of MAL must be at most {MOST:g} times XGBoost's "
+    "in the "
     "same run.",
     0.25,
     _amounts,
@@ -175,4 +176,6 @@ def plot(rows: Rows, label: str) -> str:
 
 
 REPEATS = {"total_ms": SECONDS, "messages": EXACT, "train_kb": Near(0.0, 0.02)}
-TABLE_3 = Target(PAPER, "table-3", "time and traffic beside XGBoost", SETS, PUBLISHED, cells, table, RULE, claim, plot, REPEATS)
+TABLE_3 = Target(
+    PAPER, "table-3", "time and traffic beside XGBoost", SETS, PUBLISHED, cells, table, RULE, claim, plot, REPEATS
+)

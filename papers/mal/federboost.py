@@ -90,7 +90,8 @@ def _amounts(rows: Rows) -> list[float]:
 
 
 RULE = Rule(
-    "Cases: for each depth of the other protocol, MAL is quicker, and it is 593 times quicker. The amount is the measured "
+    "Cases: for each depth of the other protocol, MAL is quicker, and it is 593 times quicker. The amount is the "
+    "measured "
     "ratio over the wanted one, less 1.",
     0.5,
     _amounts,

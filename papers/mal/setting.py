@@ -50,9 +50,7 @@ def deal(table: PartyTable, participants: int, seed: int = 0) -> dict[PartyName,
 def job(trees: int, buckets: int, epsilon: float, guard: str = "merge", rate: float = RATE) -> TrainingConfig:
     """Epsilon 0: no noise. The guard merges buckets where masks hide no label; the paper has none (`allow`)."""
     options: dict[str, Any] = {"epsilon": epsilon, "guard": guard}
-    return TrainingConfig(
-        objective="binary", n_estimators=trees, max_bin=buckets, learning_rate=rate, options=options
-    )
+    return TrainingConfig(objective="binary", n_estimators=trees, max_bin=buckets, learning_rate=rate, options=options)
 
 
 def central_job(trees: int, rate: float = RATE) -> TrainingConfig:

@@ -191,7 +191,8 @@ def claim_of_table(rows: Rows) -> Claim:
     for data, trees, own in _settings(rows):
         printed = picked(PUBLISHED, data=data, trees=trees)[0]
         listed.append(
-            f"{PAPER_NAMES[data]}, T = {trees}: {_both(own, MAL)} without, {_both(own, MAL, 4.0)} with noise (published "
+            f"{PAPER_NAMES[data]}, T = {trees}: {_both(own, MAL)} without, {_both(own, MAL, 4.0)} with noise "
+            "(published "
             f"{printed['table_2']:.2f}, {printed['table_2_dp']:.2f})"
         )
     return Claim(
@@ -232,7 +233,9 @@ def plot_of_table(rows: Rows, label: str) -> str:
     return bar_chart(f"{label}: what noise costs", "AUC of classes, percent", bars, start=50.0, digits=1)
 
 
-def _target(name: str, title: str, rule: Rule, claim: Callable[[Rows], Claim], plot: Callable[[Rows, str], str]) -> Target:
+def _target(
+    name: str, title: str, rule: Rule, claim: Callable[[Rows], Claim], plot: Callable[[Rows, str], str]
+) -> Target:
     listed = partial(cells, figure=name == "figure-5")
     repeats = {HARD: Near(0.5), SCORED: Near(0.5)}
     return Target(PAPER, name, title, SETS, PUBLISHED, listed, table, rule, claim, plot, repeats)

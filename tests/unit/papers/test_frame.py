@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from papers.law import LAW
-from papers.measure import cost_apart, experiments_at_hand, learning, training_cost, training_seconds
+from papers.experiments import experiments_at_hand
+from papers.measure import cost_apart, learning, training_cost, training_seconds
 from papers.rows import over_seeds
 from papers.runner import Cells, Progress, expected_seconds, folder_of, reproduce
 from papers.tables import ACTIVE, among, divided, hold_out, labels, synthetic
