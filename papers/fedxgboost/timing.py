@@ -81,7 +81,6 @@ RULE = Rule(
     "in first order than in second; encryption is slower than the slowest noise. Amounts are ratios.",
     0.1,
     _amounts,
-    partly=1 / 3,
 )
 
 

@@ -400,7 +400,7 @@ def test_projection_and_stacking_show_the_gradients_to_the_maker_of_the_masks(ve
     rows = 400
     tables = scene(rows=rows)
     heard = listen(monkeypatch)
-    options = {"eps_ap": 0.5, "eps_pp": 3.0, "noise_vectors": vectors, "delta_ap": 1e-3}
+    options = {"eps_ap": 0.5, "eps_pp": 3.0, "noise_vectors": vectors, "delta_ap": 1e-3, "budget": "release"}
     # An attack's success has no computed probability: the noise is the same in every run.
     train(tables, config_of(options, n_estimators=1, max_depth=1), "masked", unsafe_noise_seed=0)
     masks = next(m for m in heard if isinstance(m, Masks)).masks.reshape(-1, vectors, rows).astype(float)
@@ -434,6 +434,7 @@ def test_calibration_tells_parameters_and_the_expected_error():
         epsilon_active=4.0,
         delta_active=1e-3,
         epsilon_passive=1.0,
+        options={"budget": "release"},
     )
     result = SPEC.calibrate(request)
     assert result["W"] == 1
