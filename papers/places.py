@@ -285,7 +285,7 @@ PLACES: tuple[Place, ...] = (
         (
             "section 2.3",
             "order-revealing encryption",
-            "veilboost.crypto.ore:OreScheme",
+            "veilboost.crypto.ore.api:OreScheme",
             "tests/unit/crypto/test_ore.py::test_order_is_kept",
             "",
         ),

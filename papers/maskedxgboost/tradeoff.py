@@ -130,7 +130,7 @@ def claim(rows: Rows) -> Claim:
         f"the {TREES} trees of depth {DEPTH}, against an outsider who does not know the masks: {second} at delta "
         f"{_DELTA:g}. Against the passive party, which made the masks, there is no epsilon: at every budget it gets "
         f"{_extremes(broken, 'labels')} of the labels, and the active party {_extremes(broken, 'features')} of the "
-        f"splitting vectors' bits, which depends on eps_PP ({DEFAULT.eps_pp:g}) and not on eps_AP.",
+        f"splitting vectors' bits, which depends on eps_PP ({DEFAULT.eps_pp:g}) and hardly on eps_AP.",
     )
 
 

@@ -43,7 +43,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few points, users and ids, and the short key wherever there is Paillier."""
-    monkeypatch.setattr(setting, "SWEEP", (2, 3))
+    monkeypatch.setattr(setting, "SWEEP", (2, 5))
     monkeypatch.setattr(
         inference, "LONG", inference.Service("Paillier 2048", "paillier", (1, 1), 1.0, setting.SHORT_KEY)
     )

@@ -178,9 +178,9 @@ PAPER_SETTING: Mapping[str, Any] = {
 class MaskedOptions(ProtocolOptions):
     """The noise of the masks: from budgets by Theorems 2 and 3, or set by hand.
 
-    The defaults are the most noise, among the budgets that were tried, with which the model is better than that of the
-    active party alone on default_credit, adult and bank (`python -m papers maskedxgboost --target trade-off`). They
-    protect no label from the passive party; no other choice does.
+    The defaults are the most noise, among the budgets that were tried, with which each of three models is better than
+    that of the active party alone on default_credit, adult and bank (`python -m papers maskedxgboost --target
+    trade-off`). They protect no label from the passive party; no other choice does.
     """
 
     eps_ap: float = param(
