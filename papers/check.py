@@ -80,7 +80,7 @@ def _allowed(near: Near, value: float, drawings: Sequence[float]) -> float:
 
 def _number(value: Any) -> float:
     """A curve is compared by its mean."""
-    return float(np.mean(value))
+    return float(np.asarray(value, dtype=np.float64).mean())
 
 
 def _alike(one: Row, other: Row) -> bool:

@@ -29,7 +29,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_training
-from veilboost.types import Float64Array, PartyName
+from veilboost.types import Float64Array, Int32Array, PartyName
 
 Tables = Mapping[PartyName, PartyTable]
 
@@ -219,8 +219,9 @@ def learning(
 
 def passive_share(model: JoinedModel) -> float:
     """The share of splits that are not the active party's; 0 where nothing was split."""
-    owners = np.concatenate([tree.owner[tree.inner] for tree in model.trees])
-    return float(np.mean(owners != model.skeleton.parties.index(ACTIVE))) if len(owners) else 0.0
+    owners: Int32Array = np.concatenate([tree.owner[tree.inner] for tree in model.trees])
+    own = np.count_nonzero(owners == model.skeleton.parties.index(ACTIVE))
+    return 1.0 - own / len(owners) if len(owners) else 0.0
 
 
 def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:

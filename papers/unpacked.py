@@ -25,7 +25,7 @@ from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.round_state import RoundState
-from veilboost.types import BoolArray, Int64Array, PartyName
+from veilboost.types import Int32Array, Int64Array, PartyName
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class UnpackedCipher(PaillierCipher):
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         start = current.start
-        fit: BoolArray = np.zeros(start.gradients.shape[1], dtype=np.bool_)
+        fit = np.zeros(start.gradients.shape[1], dtype=np.bool_)
         fit[np.asarray(start.fit)] = True
         pairs = start.gradients[:, fit]
         fields = PairPacking.for_sums(pairs, pairs.shape[1])
         self._packing = Alone(fields.high, fields.low)
         encrypted = [
-            np.asarray(per_row(partial(encrypt_rows, self._owner, self._packing), start.gradients * kept, fit))
-            for kept in (np.array([1, 0], dtype=np.int32), np.array([0, 1], dtype=np.int32))
+            np.asarray(per_row(partial(encrypt_rows, self._owner, self._packing), _only(start.gradients, kind), fit))
+            for kind in (0, 1)
         ]
         content: dict[str, Any] = {
             "modulus": self._owner.public.to_bytes(),
@@ -61,6 +61,13 @@ class UnpackedCipher(PaillierCipher):
     def decrypt(self, name: PartyName, answer: PaillierSums, nodes: int, slots: int) -> Int64Array:
         g, h = (super(UnpackedCipher, self).decrypt(name, PaillierSums(half), nodes, slots) for half in _halves(answer))
         return g + h
+
+
+def _only(gradients: Int32Array, kind: int) -> Int32Array:
+    """g (0) or h (1), with 0 in place of the other."""
+    kept = np.zeros_like(gradients)
+    kept[..., kind] = gradients[..., kind]
+    return kept
 
 
 def _halves(answer: PaillierSums) -> list[Any]:

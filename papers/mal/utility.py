@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from papers.fingerprint import small_run
 from papers.mal.setting import (
@@ -81,7 +82,7 @@ def cells(context: Context, sets: Sequence[str], figure: bool) -> list[Cell]:
             config = _job(method, trees, q, epsilon, rate)
             probe = small_run("plain" if method == CENTRAL else "mal", config, horizontal=method != CENTRAL)
             for seed in context.seeds:
-                key = dict(zip(_KEY, (name, method, trees, q, epsilon, rate, seed), strict=True))
+                key: Row = dict[str, Any](zip(_KEY, (name, method, trees, q, epsilon, rate, seed), strict=True))
                 measure = partial(_measured, context, name, method, config, seed)
                 found.append(Cell(key, measure, probe, 1.0 + trees / 1000))
     return found

@@ -106,7 +106,7 @@ def plot(rows: Rows, label: str) -> str:
     return table_chart(f"{label}: data sets", head, lines)
 
 
-REPEATS = dict.fromkeys(("rows", "features", "positive"), EXACT)
+REPEATS = {"rows": EXACT, "features": EXACT, "positive": EXACT}
 TARGET = Target(
     PAPER, "table-2", "overview of the data sets", SETS, PUBLISHED, cells, table, RULE, claim, plot, REPEATS
 )
