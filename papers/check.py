@@ -52,7 +52,7 @@ def check(
     context: Context,
     out: Path,
     share: float,
-    watch: Callable[[Target, Cell], None] = lambda *_: None,
+    watch: Callable[[Target, Cell], None] = lambda target, cell: None,
 ) -> Iterator[Checked]:
     """Measure this share of the stored cells again, at least one, and compare the values that must repeat."""
     every = [
