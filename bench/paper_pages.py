@@ -59,8 +59,7 @@ def _sentence(claim: Mapping[str, Any]) -> str:
     if "rule" not in claim:
         return (
             f"Measured with release {claim['machine']['versions']['veilboost']}, before its rule was written; the "
-            "verdict "
-            f"of that time was {claim['holds']}."
+            f"verdict of that time was {claim['holds']}."
         )
     counted = claim["cases"]
     first = claim["why"].split(". ")[0].removesuffix(".")
@@ -126,9 +125,8 @@ def map_page(claims: Sequence[Mapping[str, Any]]) -> str:
     parts = [
         "# Paper map",
         "Where each section, equation and algorithm of the four papers is, which test holds it, and what its claim "
-        "came "
-        "to. Made by `python bench/results.py` from `papers/places.py`; a test checks that every function and test "
-        "exists.",
+        "came to. Made by `python bench/results.py` from `papers/places.py`; a test checks that every function and "
+        "test exists.",
     ]
     for paper, name in PAPERS.items():
         rows = [_line(place, found) for place in PLACES if place.paper == paper]

@@ -56,9 +56,8 @@ def page(folder: Path = FOLDER) -> str:
         quick = sum(claim["quick"] for claim in claims)
         parts += [
             "## The papers",
-            f"{len(claims)} tables and figures of four papers, {len(claims) - quick} of them as full runs, "
-            f"{judged} judged "
-            "by a rule that was written down before the run. [What we learned](explanation/four-papers.md), "
+            f"{len(claims)} tables and figures of four papers, {len(claims) - quick} of them as full runs, {judged} "
+            "judged by a rule that was written down before the run. [What we learned](explanation/four-papers.md), "
             f"[paper map](results/{paper_pages.MAP}.md), and a page for each paper: "
             + ", ".join(f"[{name}](results/{paper}.md)" for paper, name in PAPERS.items())
             + ".",

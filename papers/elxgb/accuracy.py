@@ -85,9 +85,8 @@ def _behind(rows: Rows, metric: str = "accuracy") -> list[float]:
 
 
 RULE = Rule(
-    f"Cases: each data set and place on the axes T, D and epsilon; ELXGB's accuracy is at most {_CLOSE:g} below "
-    "that of "
-    "XGBoost with the same trees. The claim is about accuracy only, and so is the verdict.",
+    f"Cases: each data set and place on the axes T, D and epsilon; ELXGB's accuracy is at most {_CLOSE:g} below that "
+    "of XGBoost with the same trees. The claim is about accuracy only, and so is the verdict.",
     0.002,
     lambda rows: [_CLOSE - behind for behind in _behind(rows)],
 )

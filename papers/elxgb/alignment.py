@@ -182,12 +182,10 @@ def claim(rows: Rows) -> Claim:
         + "; `ecdh` "
         + ", ".join(f"{row['parties']} parties, 2^{row['log2_rows']}: {row['worst_party_ms']:.0f} ms" for row in psi),
         f"Our times are {min(times):.1f} to {max(times):.1f} times the paper's, and `ecdh` takes "
-        f"{min(_ratios(rows)):.0f} "
-        f"to {max(_ratios(rows)):.0f} times as long as the hashes. They are cheaper because they do less: with one "
-        "party's key, a party that colludes with the CSP can test ids against every party's hashes, which a PSI "
-        "does not "
-        "allow. The paper does not say whose time it gives; ours is the CPU time of the busiest party, hashing and "
-        "exchange. mPSI is published only.",
+        f"{min(_ratios(rows)):.0f} to {max(_ratios(rows)):.0f} times as long as the hashes. They are cheaper because "
+        "they do less: with one party's key, a party that colludes with the CSP can test ids against every party's "
+        "hashes, which a PSI does not allow. The paper does not say whose time it gives; ours is the CPU time of "
+        "the busiest party, hashing and exchange. mPSI is published only.",
     )
 
 

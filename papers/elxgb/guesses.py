@@ -131,15 +131,13 @@ def claim(rows: Rows) -> Claim:
     return Claim(
         "with noise a label of the first tree is guessed right in 60 % (epsilon 2) to 88 % (epsilon 10) of cases, of "
         "later trees in 52 % to 67 %: so the first tree is encrypted, and noise does for the others",
-        f"first tree within {max(first):.3f} of the paper's; later trees, mean difference from the paper's: "
-        f"{means}; at "
-        f"epsilon 10 on {NAMES[weakest['data']]} tree 2 gives {weakest['tree_2']:.3f} (published "
+        f"first tree within {max(first):.3f} of the paper's; later trees, mean difference from the paper's: {means}; "
+        f"at epsilon 10 on {NAMES[weakest['data']]} tree 2 gives {weakest['tree_2']:.3f} (published "
         f"{weakest['paper_tree_2']:.3f}), and all later trees added up {weakest['together']:.3f}",
-        "The first row follows from the noise alone. The later rows depend on how far a tree moves the gradients: the "
-        f"differences are {np.mean(np.abs(_later(one))):.3f} at rate 1 and {np.mean(np.abs(_later(slow))):.3f} at rate "
-        f"{RATES[1]:g} in the mean. What the table leaves out decides about the protection: trees add up. Their "
-        "noise is "
-        "independent and their signs agree, so all later trees together give "
+        "The first row follows from the noise alone. The later rows depend on how far a tree moves the gradients: "
+        f"the differences are {np.mean(np.abs(_later(one))):.3f} at rate 1 and {np.mean(np.abs(_later(slow))):.3f} "
+        f"at rate {RATES[1]:g} in the mean. What the table leaves out decides about the protection: trees add up. "
+        "Their noise is independent and their signs agree, so all later trees together give "
         f"{min(row['together'] for row in one):.3f} to {max(row['together'] for row in one):.3f} of the labels.",
     )
 

@@ -122,9 +122,8 @@ def _amounts(rows: Rows) -> list[float]:
 
 
 RULE = Rule(
-    "Cases: all scores are exact; for each data set, from 2 to 6, exchanges with the CSP (what users wait for "
-    "where the "
-    "network is slow) grow by a smaller factor with T than with D, and so do processor seconds. Amounts: 1 less "
+    "Cases: all scores are exact; for each data set, from 2 to 6, exchanges with the CSP (what users wait for where "
+    "the network is slow) grow by a smaller factor with T than with D, and so do processor seconds. Amounts: 1 less "
     "the ratio.",
     0.05,
     _amounts,
@@ -138,8 +137,7 @@ def claim(rows: Rows) -> Claim:
         at = picked(of_data, along=setting.DEFAULT.along, value=setting.DEFAULT.value)
         listed.append(
             f"{setting.NAMES[data]}, Paillier 512, from 2 to 6: CPU T x{seconds['T']:.1f}, D x{seconds['D']:.1f}; "
-            "exchanges "
-            f"with the CSP T x{exchanges['T']:.1f}, D x{exchanges['D']:.1f}"
+            f"exchanges with the CSP T x{exchanges['T']:.1f}, D x{exchanges['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
         )
     exact = all(row["exact"] == 1.0 for row in rows)
@@ -149,9 +147,8 @@ def claim(rows: Rows) -> Claim:
         "attributes",
         "; ".join(listed)
         + f" (CPU seconds for 1000 users at T = 5, D = 3; all scores exact: {'yes' if exact else 'no'})",
-        "A user visits up to T times D nodes, so work grows alike with T and with D. Trees are asked about "
-        "together and "
-        "levels one after the other, so that the number of exchanges with the CSP does not depend on T and is "
+        "A user visits up to T times D nodes, so work grows alike with T and with D. Trees are asked about together "
+        "and levels one after the other, so that the number of exchanges with the CSP does not depend on T and is "
         + ", ".join(f"{count:g} at D = {depth:g}" for depth, count in counted.items())
         + ": that is the waiting time of which the paper speaks. Seconds are scaled to 1000 users from as "
         "many as the table says. The paper's 512-bit key can be factored; the point at 2048 bits is what is safe.",

@@ -147,9 +147,8 @@ def _compared(rows: Rows, what: str) -> list[tuple[float, float]]:
 
 SECONDS_RULE = Rule(
     "Processor seconds of all parties. Cases: for each data set along T and along D from 2 to 6, ELXGB's seconds "
-    "grow by "
-    "a smaller factor than SecureBoost's; at T = 5, D = 3 ELXGB is quicker than SecureBoost. Amounts: 1 less the "
-    "ratio.",
+    "grow by a smaller factor than SecureBoost's; at T = 5, D = 3 ELXGB is quicker than SecureBoost. Amounts: 1 "
+    "less the ratio.",
     0.05,
     lambda rows: [
         *(_relation(growths) for growths in _compared(rows, "cpu_seconds")),
@@ -183,11 +182,9 @@ def claim_of_seconds(rows: Rows) -> Claim:
         "Credit card, T = 5, D = 3: XGBoost about 1 s, SecureBoost about 209 s, PIVODL about 480 s",
         "; ".join(listed) + " (CPU seconds of all parties, on the paper's 80 % of the rows)",
         f"Only the first tree is encrypted, hence the shape. SecureBoost takes {min(packed):.1f} to "
-        f"{max(packed):.1f} times "
-        f"as long as ELXGB with packing, and {min(unpacked):.1f} to {max(unpacked):.1f} times without, as it was "
-        "published. The seconds do not compare: theirs is Java on a laptop. A 512-bit key, the paper's, can be "
-        "factored; "
-        "the points at 2048 bits are what a user would pay. PIVODL is published only.",
+        f"{max(packed):.1f} times as long as ELXGB with packing, and {min(unpacked):.1f} to {max(unpacked):.1f} "
+        "times without, as it was published. The seconds do not compare: theirs is Java on a laptop. A 512-bit key, "
+        "the paper's, can be factored; the points at 2048 bits are what a user would pay. PIVODL is published only.",
     )
 
 
@@ -199,10 +196,8 @@ def _larger(rows: Rows) -> list[float]:
 
 BYTES_RULE = Rule(
     "Cases: for each data set, ELXGB's bytes grow with T by a smaller factor than SecureBoost's, and from D = 2 to "
-    "6 by at "
-    "most a half; SecureBoost without packing sends at least five times as many bytes at T = 5, D = 3; Credit card "
-    "sends "
-    "more than Bank marketing (section 8.4). Amounts are ratios.",
+    "6 by at most a half; SecureBoost without packing sends at least five times as many bytes at T = 5, D = 3; "
+    "Credit card sends more than Bank marketing (section 8.4). Amounts are ratios.",
     0.05,
     lambda rows: (
         [
@@ -222,20 +217,18 @@ BYTES_RULE = Rule(
 def claim_of_bytes(rows: Rows) -> Claim:
     listed, _ = _growths(rows, "megabytes")
     for data, own in by(rows, "data"):
-        sent = {scheme: _default(own, scheme, "megabytes") for scheme in (ELXGB, SECUREBOOST, UNPACKED)}
+        ours, packed, unpacked = (_default(own, scheme, "megabytes") for scheme in (ELXGB, SECUREBOOST, UNPACKED))
         listed.append(
-            f"{setting.NAMES[data]} at T = 5: ELXGB {sent[ELXGB]:.1f} MB, SecureBoost {sent[SECUREBOOST]:.1f} MB "
-            "packed "
-            f"and {sent[UNPACKED]:.1f} MB unpacked"
+            f"{setting.NAMES[data]} at T = 5: ELXGB {ours:.1f} MB, SecureBoost {packed:.1f} MB packed and "
+            f"{unpacked:.1f} MB unpacked"
         )
     return Claim(
         "ELXGB's traffic keeps stable as T grows, SecureBoost's and PIVODL's grow; D changes neither; SecureBoost "
         "sends about five times as much; Credit card sends more than Bank marketing",
         "; ".join(listed) + " (the paper's 80 % of the rows)",
-        "Later trees are not free: their noisy gradients go to three parties, 8 bytes for each row and tree, where a "
-        "ciphertext of both has 128 at 512 bits. Bytes go with the rows, of which Bank marketing has more. How "
-        "many times "
-        "SecureBoost sends depends on the key and on packing.",
+        "Later trees are not free: their noisy gradients go to three parties, 8 bytes for each row and tree, where "
+        "a ciphertext of both has 128 at 512 bits. Bytes go with the rows, of which Bank marketing has more. How "
+        "many times SecureBoost sends depends on the key and on packing.",
     )
 
 

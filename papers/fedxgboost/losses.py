@@ -89,10 +89,9 @@ def _amounts(rows: Rows) -> list[float]:
 
 
 RULE = Rule(
-    "Cases: for each method with noise, on training and on test rows, the share of plain XGBoost's learning (from its "
-    f"first tree on) that is missing after {TREES} trees is at most {_SHARE:g}; for each mechanism and epsilon, "
-    "the first "
-    "order misses no more than the second.",
+    "Cases: for each method with noise, on training and on test rows, the share of plain XGBoost's learning (from "
+    f"its first tree on) that is missing after {TREES} trees is at most {_SHARE:g}; for each mechanism and epsilon, "
+    "the first order misses no more than the second.",
     0.02,
     _amounts,
     partly=0.25,

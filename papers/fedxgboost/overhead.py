@@ -79,11 +79,9 @@ def _amounts(rows: Rows) -> list[float]:
 
 RULE = Rule(
     "With 0.6 n kernel vectors, because with fewer than half of the rows the masked data is not hidden, on "
-    f"{' and '.join(f'{rows:,}' for rows in SMALL)} rows. Cases: all models of SMM equal plain's; for each "
-    "protocol, size "
-    "and key of Paillier (512 and 2048 bits), SMM takes no more processor seconds, and sends no more bytes. "
-    "Amounts are "
-    "ratios.",
+    f"{' and '.join(f'{rows:,}' for rows in SMALL)} rows. Cases: all models of SMM equal plain's; for each protocol, "
+    "size and key of Paillier (512 and 2048 bits), SMM takes no more processor seconds, and sends no more bytes. "
+    "Amounts are ratios.",
     0.1,
     _amounts,
     partly=0.1,
@@ -112,11 +110,10 @@ def claim(rows: Rows) -> Claim:
         "FedXGBoost-SMM is lossless and has lower overhead than encryption (not measured in the paper)",
         f"one tree of 8 columns with {small} rows: {_listed(picked(own, rows=small))}; with {most} rows: "
         f"{_listed(picked(own, rows=most))}; {exact} of {len(smm)} models of smm1 and smm2 equal that of plain",
-        f"With vectors enough to hide the masked data SMM is quicker than Paillier in {quicker} of {len(_pairs(rows))} "
-        f"comparisons and sends up to {bytes_times:.0f} times the bytes: kernel vectors are as many numbers as rows "
-        "squared. With 16 vectors it is quick, and its masks hide nothing of the masked data. Packed lattice "
-        "encryption "
-        "is exact too, and holds where both SMM protocols fall to linear programming.",
+        f"With vectors enough to hide the masked data SMM is quicker than Paillier in {quicker} of "
+        f"{len(_pairs(rows))} comparisons and sends up to {bytes_times:.0f} times the bytes: kernel vectors are as "
+        "many numbers as rows squared. With 16 vectors it is quick, and its masks hide nothing of the masked data. "
+        "Packed lattice encryption is exact too, and holds where both SMM protocols fall to linear programming.",
     )
 
 

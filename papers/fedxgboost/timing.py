@@ -77,8 +77,7 @@ def _amounts(rows: Rows) -> list[float]:
 
 RULE = Rule(
     "Cases, in processor seconds: the slowest noise takes at most 1.2 times as long as plain; Duchi's noise is not "
-    "slower "
-    "in first order than in second; encryption is slower than the slowest noise. Amounts are ratios.",
+    "slower in first order than in second; encryption is slower than the slowest noise. Amounts are ratios.",
     0.1,
     _amounts,
 )
@@ -97,11 +96,9 @@ def claim(rows: Rows) -> Claim:
         f"slowest noise takes {slowest:.2f} s per tree, {against:.0f} times less than the quickest encryption; Duchi's "
         f"first order takes {first:.3f} s, the second {second:.3f} s",
         f"What noise costs in itself is {slowest - plain:.2f} s per tree at most. The paper's plain XGBoost takes "
-        f"{the(rows, 'paper_seconds', method=PLAIN.name) / TREES:.1f} s per tree (Spark on two machines of 16 "
-        "cores, if "
-        f"it grew {TREES} trees), which hides that; ours takes {plain:.3f} s, so that drawing and sending fresh "
-        "noise at "
-        "every level shows, and encryption shows more.",
+        f"{the(rows, 'paper_seconds', method=PLAIN.name) / TREES:.1f} s per tree (Spark on two machines of 16 cores, "
+        f"if it grew {TREES} trees), which hides that; ours takes {plain:.3f} s, so that drawing and sending fresh "
+        "noise at every level shows, and encryption shows more.",
     )
 
 

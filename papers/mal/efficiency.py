@@ -135,9 +135,8 @@ def _amounts(rows: Rows) -> list[float]:
 
 
 RULE = Rule(
-    f"Cases: SUSY and Cod-rna. The processor time of all parties of MAL must be at most {MOST:g} times XGBoost's "
-    "in the "
-    "same run.",
+    f"Cases: SUSY and Cod-rna. The processor time of all parties of MAL must be at most {MOST:g} times XGBoost's in "
+    "the same run.",
     0.25,
     _amounts,
 )

@@ -91,8 +91,7 @@ def _amounts(rows: Rows) -> list[float]:
 
 RULE = Rule(
     "Cases: for each depth of the other protocol, MAL is quicker, and it is 593 times quicker. The amount is the "
-    "measured "
-    "ratio over the wanted one, less 1.",
+    "measured ratio over the wanted one, less 1.",
     0.5,
     _amounts,
 )

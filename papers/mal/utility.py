@@ -193,8 +193,7 @@ def claim_of_table(rows: Rows) -> Claim:
         printed = picked(PUBLISHED, data=data, trees=trees)[0]
         listed.append(
             f"{PAPER_NAMES[data]}, T = {trees}: {_both(own, MAL)} without, {_both(own, MAL, 4.0)} with noise "
-            "(published "
-            f"{printed['table_2']:.2f}, {printed['table_2_dp']:.2f})"
+            f"(published {printed['table_2']:.2f}, {printed['table_2_dp']:.2f})"
         )
     return Claim(
         "noise at epsilon 4 costs at most 1.2 points of AUC, and on Cod-rna it gains 0.7 to 3.4",

@@ -129,8 +129,7 @@ LABEL_RULE = Rule(
 )
 FEATURE_RULE = Rule(
     "Cases: each data set and budget, for the paper's attack and for ours; it gets no more than 0.6 of the bits "
-    "(balanced "
-    "accuracy).",
+    "(balanced accuracy).",
     0.02,
     lambda rows: [*_most(rows, "paper"), *_most(rows, "ours")],
 )

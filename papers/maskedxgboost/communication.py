@@ -123,8 +123,7 @@ def _amounts(rows: Rows) -> list[float]:
 
 RULE = Rule(
     "What is sent, against a key of 2048 bits. Cases: a tree of one node and a tree of depth 6; masks take no more "
-    "bytes "
-    "than ciphertexts. Amounts: 1 less the ratio.",
+    "bytes than ciphertexts. Amounts: 1 less the ratio.",
     0.05,
     _amounts,
 )

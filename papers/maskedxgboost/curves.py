@@ -179,10 +179,8 @@ def _won(leads: Sequence[float]) -> str:
 
 UTILITY_RULE = Rule(
     "Like is compared with like: the baselines' epsilon hides one entry of a vector, so MaskedXGBoost's is read in "
-    "the same "
-    "way (Theorem 2's bound for one entry, composed over all T D steps). Cases: each data set and budget; its AUC "
-    "is not "
-    "below that of XGBoost-LDP and of FedXGBoost-LDP.",
+    "the same way (Theorem 2's bound for one entry, composed over all T D steps). Cases: each data set and budget; "
+    "its AUC is not below that of XGBoost-LDP and of FedXGBoost-LDP.",
     0.005,
     lambda rows: _leads(rows, ENTRY),
 )
@@ -196,9 +194,8 @@ def _beside_alone(rows: Rows) -> str:
         if alone and masks:
             row = max(masks, key=lambda row: row["eps_ap"])
             listed.append(
-                f"{PAPER_NAMES[data]} {row['passive_share']:.1%} at eps_AP = {row['eps_ap']:g}, AUC "
-                f"{row['auc']:.3f} where "
-                f"the active party alone has {alone[0]['auc']:.3f}"
+                f"{PAPER_NAMES[data]} {row['passive_share']:.1%} at eps_AP = {row['eps_ap']:g}, AUC {row['auc']:.3f} "
+                f"where the active party alone has {alone[0]['auc']:.3f}"
             )
     return "; ".join(listed)
 
@@ -210,19 +207,15 @@ def utility_claim(rows: Rows) -> Claim:
     return Claim(
         "MaskedXGBoost is far superior to XGBoost-LDP and FedXGBoost-LDP at every budget and rises towards the AUC "
         "without noise; it is above FederBoost but for the smallest budgets",
-        f"it is above both where its epsilon is of one entry, as theirs, in {_won(_leads(rows, ENTRY))}; where it "
-        "is of the "
-        f"whole vector, as published, in {_won(_leads(rows, COMPOSED))}; with the whole epsilon for each release in "
-        f"{_won(_leads(rows, EACH))}; without noise up to {best:.3f}",
+        f"it is above both where its epsilon is of one entry, as theirs, in {_won(_leads(rows, ENTRY))}; where it is "
+        f"of the whole vector, as published, in {_won(_leads(rows, COMPOSED))}; with the whole epsilon for each "
+        f"release in {_won(_leads(rows, EACH))}; without noise up to {best:.3f}",
         "Theorem 2 hides all entries of a vector at once, so that its noise grows with the rows, and Theorem 3 at "
         "eps_PP = 1 leaves a few percent of it in the null space. What is left of the learning is the active "
-        "party's own: "
-        f"share of the splits that are the passive party's: {shares or 'not measured'}. The paper does not say "
-        "what becomes "
-        "of a candidate whose noisy hessian is below 0 or above the node's; rejecting it, as here, decides who splits. "
-        f"Other rules are above both baselines: {others}. The paper's curves need sigma1, sigma2, C and W, which "
-        "it does "
-        "not give.",
+        f"party's own: share of the splits that are the passive party's: {shares or 'not measured'}. The paper does "
+        "not say what becomes of a candidate whose noisy hessian is below 0 or above the node's; rejecting it, as "
+        f"here, decides who splits. Other rules are above both baselines: {others}. The paper's curves need sigma1, "
+        "sigma2, C and W, which it does not give.",
     )
 
 
@@ -284,8 +277,7 @@ def _rises(rows: Rows) -> list[float]:
 
 CONVERGENCE_RULE = Rule(
     "At the largest eps_AP. Cases: each data set and method; from the first sixth of the trees to the last sixth "
-    "the mean "
-    f"AUC of MaskedXGBoost rises by more than {RISE:g}, that of XGBoost-LDP and of FedXGBoost-LDP does not.",
+    f"the mean AUC of MaskedXGBoost rises by more than {RISE:g}, that of XGBoost-LDP and of FedXGBoost-LDP does not.",
     0.002,
     _rises,
 )
@@ -295,8 +287,7 @@ def convergence_claim(rows: Rows) -> Claim:
     largest = max((row["eps_ap"] for row in rows), default=0.0)
     listed = [
         f"{PAPER_NAMES[row['data']]} {row['method']} {row['first']:.3f} to {row['last']:.3f}, "
-        f"{row['passive_share']:.1%} of "
-        "the splits the passive party's"
+        f"{row['passive_share']:.1%} of the splits the passive party's"
         for row in picked(rows, eps_ap=largest)
     ]
     alone = [
@@ -307,8 +298,7 @@ def convergence_claim(rows: Rows) -> Claim:
         "and do not rise, even at eps_AP = 8",
         f"mean AUC of the first and the last trees at eps_AP = {largest:g}: {'; '.join(listed)}",
         "Leaf weights are computed from true gradients, as published, so that trees whose splits are chosen by "
-        "noise rise "
-        f"too. The active party alone: {'; '.join(alone) or 'not measured'}.",
+        f"noise rise too. The active party alone: {'; '.join(alone) or 'not measured'}.",
     )
 
 
@@ -369,8 +359,7 @@ def _gains(rows: Rows, *readings: str) -> list[float]:
 
 ABLATION_RULE = Rule(
     "Cases: each data set and reading (epsilon composed, per release, and noise of a fixed energy, of which eps_PP "
-    "says "
-    "what share lies in the null space); the AUC at the largest eps_PP is not below that at the smallest.",
+    "says what share lies in the null space); the AUC at the largest eps_PP is not below that at the smallest.",
     0.002,
     _gains,
     partly=1 / 3,
@@ -389,10 +378,8 @@ def ablation_claim(rows: Rows) -> Claim:
         "the AUC improves with eps_PP, and training converges quickly at any eps_PP",
         f"AUC at eps_PP = {budgets} (eps_AP = {EPS_AP:g}): {'; '.join(listed)}",
         "A larger eps_PP puts more of the noise into the null space, where it costs nothing. At fixed energy the "
-        "AUC gains "
-        f"{fmean(energy):+.3f} from the smallest to the largest eps_PP in the mean; with Theorem 2's scale, which "
-        "grows with "
-        f"the rows and hides the effect, {fmean(scaled):+.3f}."
+        f"AUC gains {fmean(energy):+.3f} from the smallest to the largest eps_PP in the mean; with Theorem 2's "
+        f"scale, which grows with the rows and hides the effect, {fmean(scaled):+.3f}."
         if energy and scaled
         else "Not all readings were measured.",
     )

@@ -59,9 +59,8 @@ def _off(row: Row) -> float:
 
 
 RULE = Rule(
-    "Cases: each data set; rows and the share of the positive (or of the other) class are as printed. The amount "
-    "is the "
-    "larger difference, rows as a share.",
+    "Cases: each data set; rows and the share of the positive (or of the other) class are as printed. The amount is "
+    "the larger difference, rows as a share.",
     0.01,
     lambda rows: [-_off(row) for row in rows],
 )
@@ -83,12 +82,10 @@ def claim(rows: Rows) -> Claim:
     return Claim(
         "six data sets of 30 000 to 200 000 rows, 7 % to 47 % of them positive",
         f"{len(rows)} at hand; as stated: {', '.join(same) or 'none'}; others: {'; '.join(others) or 'none'}; "
-        "features: "
-        f"{', '.join(features) or 'all as stated'}",
+        f"features: {', '.join(features) or 'all as stated'}",
         f"The paper's 32 651 rows of Adult are UCI's {ADULT_ROWS:,} misprinted; we use those. Of Higgs 53 % are "
-        "signal; "
-        "the paper's 47 % are the background, and our file is a real subset of it. Nomao has 118 features at UCI, of "
-        "which the paper does not say which ten it used; its 28 % are the other class.",
+        "signal; the paper's 47 % are the background, and our file is a real subset of it. Nomao has 118 features "
+        "at UCI, of which the paper does not say which ten it used; its 28 % are the other class.",
     )
 
 

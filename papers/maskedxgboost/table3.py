@@ -116,10 +116,8 @@ def claim(rows: Rows) -> Claim:
         "with noise take less still",
         f"encryption with 512 bits takes so many times MaskedXGBoost's processor seconds: {listed}",
         "The direction is what can be compared: the paper's machine had 40 cores and does not state its key or W, "
-        "and our "
-        "protocols are other code. Seconds of masks grow with W and with the passive columns. The paper's own "
-        "Table 3 also "
-        "holds 3.56 (Credit 2) and 4.27 (Higgs), which its abstract leaves out. Masks send "
+        "and our protocols are other code. Seconds of masks grow with W and with the passive columns. The paper's "
+        "own Table 3 also holds 3.56 (Credit 2) and 4.27 (Higgs), which its abstract leaves out. Masks send "
         f"{min(times):.0f} to {max(times):.0f} times the bytes of the 512-bit ciphertexts at W = 1.",
     )
 

@@ -64,8 +64,7 @@ def _amounts(rows: Rows) -> list[float]:
 
 RULE = Rule(
     "Cases: both deltas rise with the ratio everywhere; at each point whose true delta is above 1e-9, it is not "
-    "above the "
-    "printed bound (the amount is 1 less their ratio).",
+    "above the printed bound (the amount is 1 less their ratio).",
     1e-6,
     _amounts,
 )

@@ -97,8 +97,7 @@ def table(lines: list[Line]) -> Rows:
 
 RULE = Rule(
     "A claim of ours: at its defaults `masked` is worth the passive party's columns. Cases: each data set; its AUC "
-    "is above "
-    "that of the active party alone.",
+    "is above that of the active party alone.",
     0.0,
     lambda rows: [row["lead"] for row in picked(rows, method=MASKED, eps_ap=DEFAULT.eps_ap)],
 )
@@ -108,8 +107,7 @@ def claim(rows: Rows) -> Claim:
     own = picked(rows, method=MASKED, eps_ap=DEFAULT.eps_ap)
     listed = "; ".join(
         f"{PAPER_NAMES[row['data']]} {row['auc']:.4f}, the active party alone {row['auc'] - row['lead']:.4f}, "
-        "without noise "
-        f"{the(rows, 'auc', data=row['data'], method=LEFT_OUT):.4f}"
+        f"without noise {the(rows, 'auc', data=row['data'], method=LEFT_OUT):.4f}"
         for row in own
     )
     noisy = picked(rows, method=MASKED)
@@ -122,15 +120,13 @@ def claim(rows: Rows) -> Claim:
     return Claim(
         "MaskedXGBoost beats training alone at every budget (the paper's Fig. 4, with parameters that it does not "
         "give)",
-        f"at masked's defaults (budget {DEFAULT.budget}, eps_AP = {DEFAULT.eps_ap:g}): {listed}. With more noise "
-        "it is not "
-        f"above the active party alone: {', '.join(lost) or 'nowhere'}",
+        f"at masked's defaults (budget {DEFAULT.budget}, eps_AP = {DEFAULT.eps_ap:g}): {listed}. With more noise it "
+        f"is not above the active party alone: {', '.join(lost) or 'nowhere'}",
         f"Two accountings apply to the defaults. Theorem 2, for all entries of one vector: epsilon {first}. One "
-        "label over "
-        f"the {TREES} trees of depth {DEPTH}, against an outsider who does not know the masks: {second} at delta "
-        f"{_DELTA:g}. Against the passive party, which made the masks, there is no epsilon: at every budget it gets "
-        f"{_extremes(broken, 'labels')} of the labels, and the active party {_extremes(broken, 'features')} of the "
-        f"splitting vectors' bits, which depends on eps_PP ({DEFAULT.eps_pp:g}) and hardly on eps_AP.",
+        f"label over the {TREES} trees of depth {DEPTH}, against an outsider who does not know the masks: {second} "
+        f"at delta {_DELTA:g}. Against the passive party, which made the masks, there is no epsilon: at every budget "
+        f"it gets {_extremes(broken, 'labels')} of the labels, and the active party {_extremes(broken, 'features')} "
+        f"of the splitting vectors' bits, which depends on eps_PP ({DEFAULT.eps_pp:g}) and hardly on eps_AP.",
     )
 
 
