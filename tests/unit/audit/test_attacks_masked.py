@@ -35,7 +35,7 @@ from veilboost.protocols.masked.messages import Masks
 
 pytestmark = pytest.mark.fast
 
-W3 = {"budget": "release", "noise_vectors": 3, "eps_pp": 3.0}  # Theorem 3 needs eps_PP above 3 ln 2
+W3 = {"budget": "release", "eps_ap": 4.0, "noise_vectors": 3, "eps_pp": 3.0}  # Theorem 3 needs eps_PP above 3 ln 2
 
 
 def played(options: dict | None = None, rows: int = 300, objective: str = "binary", labels: str = "", **parameters):
