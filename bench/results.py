@@ -1,11 +1,11 @@
-"""`docs/results.md`: all tables as last measured, made out of the files in `docs/results` and never edited by hand.
+"""`docs/results.md` and the pages of `docs/results`, made out of the files in that folder and never edited by hand.
 
     python bench/results.py [--take OUT ...] [--check]
 
 `docs/results` holds what was measured: NAME.json as a benchmark prints it (`python bench/plain.py >
 docs/results/plain.json`), `peers.json` and `peers.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `python -m
-papers`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if the page is
-not what the files make.
+papers`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if a page is not
+what the files make.
 """
 
 from __future__ import annotations
@@ -18,24 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import paper_pages
 from blocks import table
+from paper_pages import PAPERS, cell
 from peers.columns import as_markdown
 
 HERE = Path(__file__).parents[1] / "docs"
 FOLDER, PAGE = HERE / "results", HERE / "results.md"
-KEPT = ("claim.json", "table.csv", "plot.svg")
-PAPERS = {
-    "maskedxgboost": "MaskedXGBoost",
-    "fedxgboost": "FedXGBoost",
-    "elxgb": "ELXGB",
-    "mal": "MAL",
-}
+KEPT = ("claim.json", "cells.jsonl", "table.csv", "plot.svg")
 APART = {"machine", "benchmark", "measured"}
 MOST_ROWS = 60
 
 
 def take(out: Path, folder: Path = FOLDER) -> None:
-    """The finished targets of a reproduction, without their cells and pictures."""
+    """The finished targets of a reproduction, without their pictures."""
     for claim in sorted(out.rglob("claim.json")):
         paper, target = claim.parent.parts[-2:]
         home = folder / paper / target
@@ -47,7 +43,7 @@ def take(out: Path, folder: Path = FOLDER) -> None:
 
 def page(folder: Path = FOLDER) -> str:
     """The whole page."""
-    claims = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*/claim.json"))]
+    claims = paper_pages.read_claims(folder)
     benches = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     parts = [
         "# Results as last measured",
@@ -56,9 +52,19 @@ def page(folder: Path = FOLDER) -> str:
         *_machines(claims, benches),
     ]
     if claims:
-        parts += ["## The papers", _overview(claims)]
-        for paper in sorted({claim["paper"] for claim in claims}, key=_place):
-            parts += _paper([claim for claim in claims if claim["paper"] == paper], folder)
+        judged = sum("rule" in claim for claim in claims)
+        quick = sum(claim["quick"] for claim in claims)
+        parts += [
+            "## The papers",
+            f"{len(claims)} tables and figures of four papers, {len(claims) - quick} of them as full runs, {judged} "
+            "judged by a rule that was written down before the run. [What we learned](explanation/four-papers.md), "
+            f"[paper map](results/{paper_pages.MAP}.md), and a page for each paper: "
+            + ", ".join(f"[{name}](results/{paper}.md)" for paper, name in PAPERS.items())
+            + ".",
+            paper_pages.summary(claims),
+            "### How they were measured",
+            paper_pages.runs(claims),
+        ]
     if peers := benches.pop("peers", None):
         parts += _peers(peers)
     for name, result in benches.items():
@@ -66,11 +72,6 @@ def page(folder: Path = FOLDER) -> str:
         parts += [f"## Benchmark: {name}", f"From [{name}.json](results/{name}.json), by `bench/{name}.py`{when}."]
         parts += list(_tables(result, ""))
     return "\n\n".join(parts) + "\n"
-
-
-def _place(paper: str) -> tuple[int, str]:
-    known = list(PAPERS)
-    return (known.index(paper) if paper in known else len(known)), paper
 
 
 def _machines(claims: Sequence[Mapping[str, Any]], benches: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -91,46 +92,6 @@ def _machines(claims: Sequence[Mapping[str, Any]], benches: Mapping[str, Mapping
 def _machine(machine: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     return f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}, {versions}"
-
-
-def _overview(claims: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for claim in sorted(claims, key=lambda claim: (_place(claim["paper"]), claim["target"])):
-        where = f"[{PAPERS.get(claim['paper'], claim['paper'])} {claim['target']}](#{_anchor(_title(claim))})"
-        rows.append((where, claim["title"], claim["holds"], "quick" if claim["quick"] else "full"))
-    return table(("target", "what", "does the paper's claim hold", "run"), rows)
-
-
-def _title(claim: Mapping[str, Any]) -> str:
-    return f"{PAPERS.get(claim['paper'], claim['paper'])}, {claim['target'].replace('-', ' ')}"
-
-
-def _anchor(title: str) -> str:
-    return "".join(c for c in title.lower() if c.isalnum() or c in "_- ").replace(" ", "-")
-
-
-def _paper(claims: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[str]:
-    for claim in sorted(claims, key=lambda claim: claim["target"]):
-        home = f"results/{claim['paper']}/{claim['target']}"
-        own = folder / claim["paper"] / claim["target"]
-        yield f"### {_title(claim)}"
-        skipped = f"; not at hand: {', '.join(claim['skipped'])}" if claim["skipped"] else ""
-        yield (
-            f"{claim['title'][:1].upper()}{claim['title'][1:]}. {'A quick run' if claim['quick'] else 'A full run'} of "
-            f"{claim['seconds']:.0f} s{skipped}."
-        )
-        yield table(
-            ("", ""),
-            [
-                ("the paper", _cell(claim["reported"])),
-                ("measured", _cell(claim["measured"])),
-                ("holds", f"**{claim['holds']}**"),
-                ("why", _cell(claim["why"])),
-            ],
-        )
-        if (own / "plot.svg").exists():
-            yield f"![{_title(claim)}: {claim['title']}]({home}/plot.svg)"
-        yield f"[The table]({home}/table.csv)"
 
 
 def _peers(result: Mapping[str, Any]) -> Iterator[str]:
@@ -160,7 +121,7 @@ def _peers(result: Mapping[str, Any]) -> Iterator[str]:
                 "0.5 would be chance."
             )
     for name, reason in result["skipped"].items():
-        yield f"Not measured: {name}: {_cell(reason)}."
+        yield f"Not measured: {name}: {cell(reason)}."
     yield "[The table](results/peers.csv), [all figures](results/peers.json)."
 
 
@@ -174,7 +135,7 @@ def _tables(value: Any, title: str) -> Iterator[str]:
             yield from _titled(title, _records([{"": name, **_flat(item)} for name, item in nested.items()]))
             return
         if single:
-            yield from _titled(title, table(("", ""), [(_cell(name), _shown(item)) for name, item in single.items()]))
+            yield from _titled(title, table(("", ""), [(cell(name), _shown(item)) for name, item in single.items()]))
         for name, item in nested.items():
             yield from _tables(item, f"{title}, {name}" if title else str(name))
     elif isinstance(value, list):
@@ -208,7 +169,7 @@ def _records(records: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for record in records for name in record))
     rows = [tuple(_shown(record.get(name)) for name in names) for record in records[:MOST_ROWS]]
     left = f"\n\n{len(records) - MOST_ROWS} more rows are in the file." if len(records) > MOST_ROWS else ""
-    return table(tuple(_cell(name.replace("_", " ")) for name in names), rows) + left
+    return table(tuple(cell(name.replace("_", " ")) for name in names), rows) + left
 
 
 def _shown(value: Any) -> str:
@@ -220,12 +181,7 @@ def _shown(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, list):
         return ", ".join(_shown(item) for item in value)
-    return _cell(value)
-
-
-def _cell(value: Any) -> str:
-    """Text that cannot break out of a table's cell, nor look like a link."""
-    return str(value).replace("|", "\\|").replace("\n", " ").replace("[", "\\[").replace("]", "\\]")
+    return cell(value)
 
 
 def main() -> None:
@@ -237,10 +193,12 @@ def main() -> None:
         if not any(out.rglob("claim.json")):
             parser.error(f"{out} holds no reproduction")
         take(out)
-    made = page()
+    made = {PAGE: page(), **{FOLDER / name: text for name, text in paper_pages.pages(FOLDER).items()}}
     if options.check:
-        sys.exit(0 if PAGE.exists() and PAGE.read_text() == made else f"{PAGE} is out of date: run bench/results.py")
-    PAGE.write_text(made)
+        old = [str(file) for file, text in made.items() if not file.exists() or file.read_text() != text]
+        sys.exit(f"out of date, run bench/results.py: {', '.join(old)}" if old else 0)
+    for file, text in made.items():
+        file.write_text(text)
 
 
 if __name__ == "__main__":

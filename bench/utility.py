@@ -35,7 +35,7 @@ import numpy as np
 
 from blocks import replace_block
 from common import arguments, hold_out, load, note, report
-from papers.measure import law_at_hand
+from papers.experiments import experiments_at_hand
 from papers.noise import DELTA, NO_EPSILON, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
 from papers.tables import ACTIVE, PASSIVE, divided, sampled
 from veilboost.boost.metrics import metric_named
@@ -101,7 +101,7 @@ class Measured:
 
 def measured(table: PartyTable, own: float, seed: int, curve: Method, config: TrainingConfig) -> Measured:
     train, test = hold_out(table.rows, seed=seed)
-    with law_at_hand():
+    with experiments_at_hand():
         run = simulate_training(divided(table.take(train), own), ACTIVE, curve.protocol, config, threads=2)
     margin = simulate_prediction(run.shares, ACTIVE, divided(table.take(test), own))
     auc = metric_named("auc").function(table.label[test], margin[0], None)

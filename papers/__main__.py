@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from papers.check import check
 from papers.page import read_reproduction, reproduction_page
 from papers.runner import Progress as Step
 from papers.runner import Reproduction, Watcher, expected_seconds, folder_of, reproduce
-from papers.target import PAPERS, Context, Target, targets_named, targets_of
+from papers.target import PAPERS, Cell, Context, Target, targets_named, targets_of
 from veilboost.cli.console import make_table, print_json, seconds_text, stderr, stdout, writing
 from veilboost.errors import InvalidParameter, UnknownRun, UnreadableFile, VeilBoostError
 
@@ -45,6 +46,12 @@ def papers(
         Path | None,
         typer.Option("--page", metavar="FILE", help="Make one HTML page of all in OUT; without PAPER only that."),
     ] = None,
+    checked: Annotated[
+        float | None,
+        typer.Option(
+            "--check", metavar="SHARE", help="Measure this share of the cells in OUT again (0.1: a tenth), and compare."
+        ),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List papers and targets, and run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
 ) -> None:
@@ -62,6 +69,8 @@ def papers(
 
         [bold]python -m papers maskedxgboost --table 3 --data DIR --out out --quick[/]
 
+        [bold]python -m papers --all --check 0.1 --data DIR --out docs/results[/]
+
         [bold]python -m papers --out out --page papers.html[/]
     """
     if listed:
@@ -74,6 +83,9 @@ def papers(
     chosen = () if only_page else _chosen(paper, names, every)
     if out is None or (data is None and not only_page):
         raise InvalidParameter("--data and --out are needed", "name the folder of data sets and one for results")
+    if checked is not None:
+        _check(chosen, Context(data or Path(), quick), out, checked, as_json)
+        return
     results: list[Reproduction] = []
     if chosen and data is not None:
         if not data.is_dir():
@@ -132,6 +144,34 @@ def _progress() -> Generator[Watcher]:
         yield watch
 
 
+def _check(chosen: Sequence[Target], context: Context, out: Path, share: float, as_json: bool) -> None:
+    """Exit code 1 if a value is farther from the stored one than its target allows."""
+    if not 0.0 < share <= 1.0:
+        raise InvalidParameter(f"--check is {share:g}", "give a share above 0 and at most 1, such as 0.1")
+    console = stderr()
+
+    def watch(target: Target, cell: Cell) -> None:
+        values = ", ".join(str(value) for value in cell.key.values())
+        console.print(f"  {target.paper} {target.name}: {values}", soft_wrap=True)
+
+    found = list(check(chosen, context, out, share, watch))
+    if not found:
+        raise UnknownRun(f"{out} holds no measured cells of this code", "measure first, with the same --out")
+    others = [each for each in found if not each.same]
+    if as_json:
+        print_json({"values": len(found), "differ": [each.to_dict() for each in others]})
+    else:
+        for each in others:
+            stdout().print(
+                f"{each.target.paper} {each.target.name} {dict(each.key)}: {each.value} was {each.first:g}, now "
+                f"{each.second:g}, allowed difference {each.allowed:g}",
+                soft_wrap=True,
+            )
+        stdout().print(f"{len(found)} values measured again, {len(others)} differ by more than allowed")
+    if others:
+        raise typer.Exit(1)
+
+
 def _write_page(out: Path, page: Path) -> dict[str, Any]:
     targets = read_reproduction(out)
     if not targets:
@@ -144,11 +184,11 @@ def _write_page(out: Path, page: Path) -> dict[str, Any]:
 def _print(results: Sequence[Reproduction], out: Path, page: Path | None) -> None:
     console = stdout()
     for each in results:
-        style = _STYLES[each.claim.holds]
+        style = _STYLES[each.holds]
         console.print(f"\n[bold]{each.target.paper} {each.target.name}[/]: {each.target.title}", soft_wrap=True)
         console.print(f"  the paper   {each.claim.reported}", soft_wrap=True)
         console.print(f"  measured    {each.claim.measured}", soft_wrap=True)
-        console.print(f"  holds       [{style}]{each.claim.holds}[/]: {each.claim.why}", soft_wrap=True)
+        console.print(f"  holds       [{style}]{each.holds}[/]: {each.claim.why}", soft_wrap=True)
     if results:
         console.print(f"\nTables, plots and claims are in {out}", soft_wrap=True)
     if page is not None:

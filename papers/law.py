@@ -110,10 +110,10 @@ class LawPassiveCipher(PassiveCipher):
             active = rows[node, handles]
             left = np.stack((g[node, handles], h[node, handles]), axis=1)
             key = self.context.randomness.for_request("law", state.number, state.depth, node).bytes(32)
-            noisy = noisy_sums(left, np.sqrt(active) * noise.sigma2(active, count), noise.vectors, key)
+            noisy = noisy_sums(left, noise.left_in_sums(active, count), noise.vectors, key)
             if self.job.config.order == "first":
                 noisy[:, 1] = left[:, 1]
-            scores = noisy_gains(noisy, totals[node], self.job.config)
+            scores = noisy_gains(noisy, totals[node], self.job.config, noise.options.noisy_h)
             top = int(scores.argmax())
             gains[node], self._best[position] = scores[top], int(handles[top])
         return BestGains(gains)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from papers.law import LAW
+from papers.experiments import experiments_at_hand
+from papers.fingerprint import small_run
 from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
@@ -29,8 +29,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.registry import all_protocols
-from veilboost.types import Float64Array, PartyName
+from veilboost.types import Float64Array, Int32Array, PartyName
 
 Tables = Mapping[PartyName, PartyTable]
 
@@ -162,7 +161,12 @@ def cost_cell(
         return {name: cost[name] for name in values}
 
     columns, trees = len(table.columns) // 2, config.n_estimators + warm_up
-    return Cell(key, measure, START + training_seconds(method.protocol, table.rows, columns, trees, method.options))
+    return Cell(
+        key,
+        measure,
+        small_run(method.protocol, job),
+        START + training_seconds(method.protocol, table.rows, columns, trees, method.options),
+    )
 
 
 # --- quality, and what it reveals --------------------------------------------------------------------------
@@ -170,22 +174,36 @@ def cost_cell(
 
 @dataclass(frozen=True)
 class Learning:
-    """A value after each tree: AUC and loss of test rows; loss of training rows where it was asked for."""
+    """A value after each tree: AUC and loss of test rows; loss of training rows where it was asked for.
+
+    `passive_share` is the share of splits on a passive party's columns.
+    """
 
     auc: list[float]
     loss: list[float]
     train_loss: list[float]
+    passive_share: float
 
 
 def learning(
-    table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig, *, on_training_rows: bool = False
+    table: PartyTable,
+    own: float,
+    seed: int,
+    protocol: str,
+    config: TrainingConfig,
+    *,
+    on_training_rows: bool = False,
+    alone: bool = False,
 ) -> Learning:
     """Train on four fifths of the rows of a binary table, and test on the others after every tree.
 
-    `own` is the active party's share of the columns; the seed decides about rows and noise.
+    `own` is the active party's share of the columns; the seed decides about the rows. `alone`: without the passive
+    party, who has the other columns.
     """
     seen, unseen = (divided(table.take(rows), own) for rows in hold_out(table.rows, seed=seed))
-    with law_at_hand():
+    if alone:
+        seen, unseen = {ACTIVE: seen[ACTIVE]}, {ACTIVE: unseen[ACTIVE]}
+    with experiments_at_hand():
         # Threads change how long it takes and nothing else.
         run = simulate_training(seen, ACTIVE, protocol, replace(config, random_state=seed), threads=os.cpu_count() or 1)
     model = join(run.shares)
@@ -195,7 +213,15 @@ def learning(
         [float(auc(truth, p)) for p in after],
         [float(logloss(truth, p)) for p in after],
         [float(logloss(known, p)) for p in before],
+        passive_share(model),
     )
+
+
+def passive_share(model: JoinedModel) -> float:
+    """The share of splits that are not the active party's; 0 where nothing was split."""
+    owners: Int32Array = np.concatenate([tree.owner[tree.inner] for tree in model.trees])
+    own = np.count_nonzero(owners == model.skeleton.parties.index(ACTIVE))
+    return 1.0 - own / len(owners) if len(owners) else 0.0
 
 
 def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:
@@ -203,17 +229,6 @@ def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:
     was on buckets: what counts is how the finished model predicts.)"""
     columns = {name: table.columns for name, table in tables.items()}
     return [sigmoid(margin[0]) for margin in model.staged_margins(columns)]
-
-
-@contextmanager
-def law_at_hand() -> Generator[None]:
-    """MaskedXGBoost by the law of its noisy sums, which is in no list of protocols, can be named in here."""
-    known = all_protocols()
-    known[LAW.name] = LAW
-    try:
-        yield
-    finally:
-        del known[LAW.name]
 
 
 def attacked(tables: Tables, protocol: str, config: TrainingConfig, attacks: Iterable[Attack]) -> list[Finding]:

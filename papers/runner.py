@@ -8,66 +8,96 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from papers.pictures import png_of
 from papers.rows import Row, Rows, over_seeds
+from papers.rules import Holds
 from papers.target import Cell, Claim, Context, Target
 from veilboost.errors import MissingExtra
 from veilboost.report.values import plain
 
 CELLS, TABLE, PLOT, PICTURE, CLAIM = "cells.jsonl", "table.csv", "plot.svg", "plot.png", "claim.json"
 _PACKAGES = ("veilboost", "numpy", "xgboost-cpu", "scikit-learn")
-_VERSION = importlib.metadata.version("veilboost")
 
 
 class Cells:
     """The measured cells of one target in its folder: one JSON line each, appended as they come.
 
-    Cells of other versions of this package count for nothing; a quick run and a full one share the file, and never each
-    other's cells.
+    A cell counts while its fingerprint is that of today's code and data; a quick run and a full one share the file, and
+    never each other's cells.
     """
 
-    def __init__(self, folder: Path, quick: bool) -> None:
-        self._file = folder / CELLS
-        self._quick = quick
-        self._known: dict[str, dict[str, Any]] = {}
+    def __init__(self, folder: Path, context: Context) -> None:
+        self._file, self._context = folder / CELLS, context
+        self._known: dict[tuple[str, str], dict[str, Any]] = {}
+        self._fingerprints: dict[str, str] = {}  # of today's code, by the name of the cell
         text = self._file.read_text() if self._file.exists() else ""
         self._torn = bool(text) and not text.endswith("\n")  # by a run that was killed while writing
         for line in text.splitlines():
-            self._remember(line)
+            with suppress(ValueError):  # half a line
+                self._remember(json.loads(line))
 
-    def get(self, key: Row) -> Row | None:
+    def get(self, cell: Cell) -> Row | None:
         """Key and values of a cell that was measured before, in one."""
-        entry = self._known.get(_name(key))
+        entry = self.entry(cell)
         return None if entry is None else {**entry["key"], **entry["values"]}
 
-    def seconds(self, key: Row) -> float:
-        """What a measured cell took."""
-        return float(self._known[_name(key)]["seconds"])
+    def entry(self, cell: Cell) -> Mapping[str, Any] | None:
+        """The whole line of a cell that was measured before: also its seconds, day and processor."""
+        return self._known.get((_name(cell.key), self._fingerprint(cell)))
 
-    def add(self, key: Row, values: Row, seconds: float) -> None:
-        entry = {"version": _VERSION, "quick": self._quick, "key": dict(key), "values": dict(values)}
-        line = json.dumps({**entry, "seconds": round(seconds, 3)})
+    def add(self, cell: Cell, values: Row, seconds: float) -> None:
+        entry: dict[str, Any] = {
+            "fingerprint": self._fingerprint(cell),
+            "quick": self._context.quick,
+            "key": dict(cell.key),
+            "values": dict(values),
+            "seconds": round(seconds, 3),
+            "day": datetime.now(UTC).date().isoformat(),
+            "cpu": machine()["cpu"],
+        }
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as opened:
-            opened.write(("\n" if self._torn else "") + line + "\n")
+            opened.write(("\n" if self._torn else "") + json.dumps(entry) + "\n")
         self._torn = False
-        self._remember(line)
+        self._remember(entry)
 
-    def _remember(self, line: str) -> None:
-        with suppress(ValueError):  # half a line
-            entry = json.loads(line)
-            if entry.get("version") == _VERSION and entry["quick"] == self._quick:
-                self._known[_name(entry["key"])] = entry
+    def expected(self, cells: Sequence[Cell]) -> float:
+        """About how long the cells that are not stored will take: as those measured before of the same kind did."""
+        taken: dict[str, list[float]] = {}
+        for entry in self._known.values():
+            taken.setdefault(_kind(entry["key"]), []).append(entry["seconds"])
+        left = [cell for cell in cells if self.get(cell) is None]
+        known = [(cell.seconds, fmean(taken[kind])) for cell in cells if (kind := _kind(cell.key)) in taken]
+        # Other kinds are as much quicker or slower than guessed as those that were measured.
+        pace = sum(each for _, each in known) / sum(guess for guess, _ in known) if known else 1.0
+        return sum(fmean(taken.get(_kind(cell.key), [pace * cell.seconds])) for cell in left)
+
+    def _fingerprint(self, cell: Cell) -> str:
+        name = _name(cell.key)
+        if name not in self._fingerprints:
+            self._fingerprints[name] = self._context.fingerprint(cell)
+        return self._fingerprints[name]
+
+    def _remember(self, entry: dict[str, Any]) -> None:
+        if entry.get("quick") == self._context.quick and "fingerprint" in entry:
+            self._known[_name(entry["key"]), entry["fingerprint"]] = entry
 
 
 def _name(key: Row) -> str:
     return json.dumps(dict(key), sort_keys=True)
+
+
+def _kind(key: Row) -> str:
+    """A cell without its seed: other drawings take as long."""
+    return _name({name: value for name, value in key.items() if name != "seed"})
 
 
 @dataclass(frozen=True)
@@ -93,20 +123,33 @@ class Reproduction:
     target: Target
     claim: Claim
     rows: Rows
-    seconds: float
+    entries: Sequence[Mapping[str, Any]]  # the cells it is made of
     quick: bool
     skipped: list[str]
 
+    @property
+    def holds(self) -> Holds:
+        return self.target.rule.verdict(self.rows) if self.rows else "open"
+
     def to_dict(self) -> dict[str, Any]:
+        counts, cases = self.target.rule.counted(self.rows) if self.rows else (0, 0)
+        days = sorted({entry["day"] for entry in self.entries})
         return {
             "paper": self.target.paper,
             "target": self.target.name,
             "title": self.target.title,
-            **asdict(self.claim),
-            "seconds": round(self.seconds, 1),
+            "reported": self.claim.reported,
+            "measured": self.claim.measured,
+            "holds": self.holds,
+            "rule": self.target.rule.text,
+            "cases": {"counted": counts, "of": cases},
+            "why": self.claim.why,
+            "seconds": round(sum(entry["seconds"] for entry in self.entries), 1),
+            "days": days[:1] + days[1:][-1:],
+            "drawings": max((row.get("runs", 1) for row in self.rows), default=0),
             "quick": self.quick,
             "skipped": self.skipped,
-            "machine": machine(),
+            "machine": {**machine(), "cpu": ", ".join(sorted({entry["cpu"] for entry in self.entries}))},
             "published": [dict(row) for row in self.target.published],
             "rows": [dict(row) for row in self.rows],
         }
@@ -118,36 +161,34 @@ def folder_of(target: Target, out: Path) -> Path:
 
 def expected_seconds(target: Target, context: Context, out: Path) -> float:
     """About how long what is not yet measured will take."""
-    stored = Cells(folder_of(target, out), context.quick)
-    return sum(cell.seconds for cell in target.planned(context) if stored.get(cell.key) is None)
+    return Cells(folder_of(target, out), context).expected(target.planned(context))
 
 
 def reproduce(target: Target, context: Context, out: Path, watch: Watcher = lambda _: None) -> Reproduction:
     """Measure what is not yet measured, and write the target's folder."""
     folder = folder_of(target, out)
-    stored, cells = Cells(folder, context.quick), target.planned(context)
+    stored, cells = Cells(folder, context), target.planned(context)
     for at, cell in enumerate(cells):
-        known = stored.get(cell.key) is not None
-        left = [each.seconds for each in cells[at:] if stored.get(each.key) is None]
-        watch(Progress(target, cell, known, at, len(cells), sum(left)))
+        known = stored.get(cell) is not None
+        watch(Progress(target, cell, known, at, len(cells), stored.expected(cells[at:])))
         if not known:
             began = time.perf_counter()
             values = cell.measure()
-            stored.add(cell.key, values, time.perf_counter() - began)
+            stored.add(cell, values, time.perf_counter() - began)
     watch(Progress(target, None, True, len(cells), len(cells), 0.0))
     # From disk, so that a first run and a resumed one judge the very same numbers.
-    measured = [row for row in (stored.get(cell.key) for cell in cells) if row is not None]
+    entries = [entry for entry in (stored.entry(cell) for cell in cells) if entry is not None]
+    measured = [{**entry["key"], **entry["values"]} for entry in entries]
     rows: Rows = target.table(over_seeds(measured, cells[0].key)) if measured else ()
     claim = target.claim(rows) if measured else _without_data(target)
-    seconds = sum(stored.seconds(cell.key) for cell in cells)
-    found = Reproduction(target, claim, rows, seconds, context.quick, context.missing(target.sets))
+    found = Reproduction(target, claim, rows, entries, context.quick, context.missing(target.sets))
     _write(found, folder)
     return found
 
 
 def _without_data(target: Target) -> Claim:
     wanted = ", ".join(target.sets)
-    return Claim("not compared", "nothing", "open", f"none of its data sets is at hand ({wanted})")
+    return Claim("not compared", "nothing", f"none of its data sets is at hand ({wanted})")
 
 
 def _write(found: Reproduction, folder: Path) -> None:

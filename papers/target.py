@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
 
+from papers.fingerprint import Probe, digest, digest_of_table
 from papers.rows import Line, Row, Rows
+from papers.rules import Rule
 from papers.tables import load, sampled
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter
@@ -33,6 +34,9 @@ PAPER_NAMES = {
 }
 
 
+DRAWINGS = 3  # of noise and of rows, for accuracy and attacks; seconds and bytes are measured once
+
+
 @dataclass(frozen=True)
 class Context:
     """A folder of data sets (NAME.parquet with columns id and label), and whether fewer repetitions do."""
@@ -40,6 +44,7 @@ class Context:
     data: Path
     quick: bool = False
     _loaded: dict[str, PartyTable] = field(default_factory=dict[str, PartyTable], repr=False, compare=False)
+    _digests: dict[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
 
     def file(self, name: str) -> Path:
         return self.data / f"{name}.parquet"
@@ -56,26 +61,51 @@ class Context:
             self._loaded[name] = load(self.file(name))
         return sampled(self._loaded[name], rows) if rows else self._loaded[name]
 
-    def seeds(self, repetitions: int) -> range:
-        return range(1 if self.quick else repetitions)
+    def fingerprint(self, cell: Cell) -> str:
+        """Of everything that decides a cell's result: its small run, and the rows of its data set."""
+        name = str(cell.key.get("data", ""))
+        if name not in self._digests:
+            self._digests[name] = digest_of_table(self.table(name)) if name and self.file(name).exists() else ""
+        return digest([cell.probe(), self._digests[name]])
+
+    @property
+    def seeds(self) -> range:
+        """Of the drawings of a cell with noise."""
+        return range(1 if self.quick else DRAWINGS)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement. `key` names it (method, data, seed, ...); `seconds` is about what it takes on two cores."""
+    """One measurement. `key` names it (method, data, seed, ...); `probe` is a small run with fixed noise, whose result
+    changes when that of `measure` would; `seconds` is a first guess of what it takes, before any was measured."""
 
     key: Row
     measure: Callable[[], Row]
+    probe: Probe
     seconds: float = 1.0
 
 
 @dataclass(frozen=True)
+class Near:
+    """How far a second measurement may be from the first."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def of(self, value: float) -> float:
+        return self.absolute + self.relative * abs(value)
+
+
+EXACT = Near(1e-9)
+SECONDS = Near(0.05, 1.0)  # twice as long, on another machine or a busy one
+
+
+@dataclass(frozen=True)
 class Claim:
-    """The row of prose: what the paper reports, what was measured, whether the claim holds, and why (not)."""
+    """The row of prose: what the paper reports, what was measured, and which measured quantities explain it."""
 
     reported: str
     measured: str
-    holds: Literal["yes", "partly", "no", "open"]  # open: nothing was measured that decides it
     why: str
 
 
@@ -85,8 +115,9 @@ class Target:
 
     `sets` are the data sets it wants, by the names of their files; `published` are the numbers that the paper prints,
     typed in. `cells` lists what is to be measured, with those of the data sets that are at hand. `table` adds to the
-    lines over all seeds what is to stand there too, as the published numbers. `claim` and `plot` (an SVG, given how
-    its title begins) read these lines. `group` is what several targets can be asked for by together ("appendix-h").
+    lines over all seeds what is to stand there too, as the published numbers. `rule` decides whether the claim holds.
+    `claim` and `plot` (an SVG, given how its title begins) read these lines. `repeats` are the values that a second
+    measurement must give again. `group` is what several targets can be asked for by together ("appendix-h").
     """
 
     paper: str
@@ -96,8 +127,10 @@ class Target:
     published: tuple[Row, ...]
     cells: Callable[[Context, Sequence[str]], Sequence[Cell]]
     table: Callable[[list[Line]], Rows]
+    rule: Rule
     claim: Callable[[Rows], Claim]
     plot: Callable[[Rows, str], str]
+    repeats: Mapping[str, Near]
     group: str = ""
 
     def planned(self, context: Context) -> Sequence[Cell]:

@@ -19,7 +19,6 @@ PARTIES = 4
 TREES, DEPTH, EPSILON, DELTA = 5, 3, 10.0, 1e-4
 SWEEP = (2, 3, 4, 5, 6)  # of T and of D
 EPSILONS = (2.0, 4.0, 6.0, 8.0, 10.0)
-REPETITIONS = 5
 QUICK_ROWS = 4_000
 SHORT_KEY = {"key_bits": 512, "allow_insecure_key": True}  # the paper's, which can be factored
 

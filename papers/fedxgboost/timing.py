@@ -10,7 +10,8 @@ from papers.fedxgboost.setting import CONFIG, CREDIT_1, CREDIT_2, PAPER, PLAIN, 
 from papers.measure import cost_cell
 from papers.noise import Method
 from papers.rows import Line, Row, Rows, picked, the
-from papers.target import Cell, Claim, Context, Target
+from papers.rules import Rule
+from papers.target import SECONDS, Cell, Claim, Context, Near, Target
 from veilboost.report.plots import bar_chart
 
 SHORT, LONG = 512, 2048
@@ -33,7 +34,7 @@ _VALUES = ("seconds_per_tree", "cpu_seconds_per_tree", "megabytes_per_tree")
 
 def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     found: list[Cell] = []
-    chosen = [(row[0], seed) for row in _ROWS for seed in context.seeds(3)] + [(paillier(LONG), 0)]
+    chosen = [(row[0], seed) for row in _ROWS for seed in range(1)] + [(paillier(LONG), 0)]
     for data, (method, seed) in ((data, each) for data in sets for each in chosen):
         encrypted = method.protocol == "paillier"
         trees = 1 if encrypted else 3 if context.quick else TREES
@@ -55,15 +56,37 @@ def table(lines: list[Line]) -> Rows:
     return lines
 
 
-def claim(rows: Rows) -> Claim:
+def _compared(rows: Rows) -> tuple[float, float, float, float]:
+    """Seconds per tree of the slowest noise, how many times slower the quickest encryption is, and the seconds of
+    Duchi's noise in first and in second order."""
     noised, encrypted = picked(rows, method="FedXGBoost-LDP"), picked(rows, method="Paillier Encryption")
     slowest = max(row["cpu_seconds_per_tree"] for row in noised)
-    against = min(row["cpu_seconds_per_tree"] for row in encrypted) / slowest
     duchi = [row for row in noised if "DM" in row["parameter"]]
     first, second = (
         fmean(row["cpu_seconds_per_tree"] for row in duchi if ("First" in row["parameter"]) == wanted)
         for wanted in (True, False)
     )
+    return slowest, min(row["cpu_seconds_per_tree"] for row in encrypted) / slowest, first, second
+
+
+def _amounts(rows: Rows) -> list[float]:
+    _, against, first, second = _compared(rows)
+    noised = max(row["times_plain"] for row in picked(rows, method="FedXGBoost-LDP"))
+    return [1.2 - noised, 1.0 - first / second, against - 1.0]
+
+
+RULE = Rule(
+    "Cases, in processor seconds: the slowest noise takes at most 1.2 times as long as plain; Duchi's noise is not "
+    "slower in first order than in second; encryption is slower than the slowest noise. Amounts are ratios.",
+    0.1,
+    _amounts,
+)
+
+
+def claim(rows: Rows) -> Claim:
+    noised, encrypted = picked(rows, method="FedXGBoost-LDP"), picked(rows, method="Paillier Encryption")
+    slowest, against, first, second = _compared(rows)
+    plain = the(rows, "cpu_seconds_per_tree", method=PLAIN.name)
     times = [row["times_plain"] for row in noised]
     keys = ", ".join(f"{row['parameter']} {row['times_plain']:.0f}" for row in encrypted)
     return Claim(
@@ -72,10 +95,10 @@ def claim(rows: Rows) -> Claim:
         f"times the processor seconds of plain: noise {min(times):.1f} to {max(times):.1f}, encryption {keys}; the "
         f"slowest noise takes {slowest:.2f} s per tree, {against:.0f} times less than the quickest encryption; Duchi's "
         f"first order takes {first:.3f} s, the second {second:.3f} s",
-        "yes" if max(times) <= 1.2 and first < second and against > 1 else "partly" if against > 1 else "no",
-        "What noise costs in itself is tenths of a second per tree. The paper's plain XGBoost takes seconds per tree "
-        "(Spark on two machines of 16 cores), which hides that; ours takes hundredths, so that drawing and sending "
-        "fresh noise at every level shows, and encryption shows more.",
+        f"What noise costs in itself is {slowest - plain:.2f} s per tree at most. The paper's plain XGBoost takes "
+        f"{the(rows, 'paper_seconds', method=PLAIN.name) / TREES:.1f} s per tree (Spark on two machines of 16 cores, "
+        f"if it grew {TREES} trees), which hides that; ours takes {plain:.3f} s, so that drawing and sending fresh "
+        "noise at every level shows, and encryption shows more.",
     )
 
 
@@ -90,7 +113,20 @@ def plot(rows: Rows, label: str) -> str:
     return bar_chart(f"{label}: training time", "times plain XGBoost (ours: processor seconds)", bars, log=True)
 
 
+REPEATS = {"cpu_seconds_per_tree": SECONDS, "megabytes_per_tree": Near(0.0, 0.02)}
 TABLE_1, TABLE_2 = (
-    Target(PAPER, f"table-{n}", f"training time on {words}", (data,), PUBLISHED[data], cells, table, claim, plot)
+    Target(
+        PAPER,
+        f"table-{n}",
+        f"training time on {words}",
+        (data,),
+        PUBLISHED[data],
+        cells,
+        table,
+        RULE,
+        claim,
+        plot,
+        REPEATS,
+    )
     for n, data, words in ((1, CREDIT_1, "Give Me Some Credit"), (2, CREDIT_2, "Default of Credit Card Clients"))
 )

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from papers.mal.setting import PAPER, PARTICIPANTS, REPETITIONS, SETS, deal, job, split
+from papers.fingerprint import small_run
+from papers.mal.setting import PAPER, PARTICIPANTS, SETS, deal, job, split
 from papers.rows import Line, Row, Rows, by, picked, the
-from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
+from papers.rules import Rule
+from papers.target import EXACT, PAPER_NAMES, SECONDS, Cell, Claim, Context, Near, Target
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
@@ -98,12 +100,18 @@ def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
         Cell(
             {"data": name, "method": method, "seed": seed},
             partial(_measured, context, name, method, seed),
-            1.0 + 5e-5 * split(context, name, 0)[0].rows,
+            small_run("mal", job(TREES, BUCKETS, EPSILON), horizontal=True) if method == MAL else _rounds,
+            2.0,
         )
         for name in sets
         for method in methods
-        for seed in context.seeds(REPETITIONS)
+        for seed in range(1)
     ]
+
+
+def _rounds() -> list[int]:
+    """XGBoost is not ours: what it grows depends on its settings alone."""
+    return [TREES, BUCKETS]
 
 
 def table(lines: list[Line]) -> Rows:
@@ -113,9 +121,29 @@ def table(lines: list[Line]) -> Rows:
     return [*picked(lines, method=MAL), *picked(lines, method=CENTRAL)]
 
 
+MOST = 1.5  # as in the paper: 1.47 on SUSY, 1.40 on Cod-rna
+
+
+def _amounts(rows: Rows) -> list[float]:
+    found: list[float] = []
+    for data, own in by(rows, "data"):
+        central = the(own, "total_ms", method=CENTRAL)
+        if central is not None and data != "diabetes":  # where nothing is to be computed
+            ours = picked(own, method=MAL)[0]
+            found.append(MOST - (ours["prep_ms"] + ours["train_ms"]) / central)
+    return found
+
+
+RULE = Rule(
+    f"Cases: SUSY and Cod-rna. The processor time of all parties of MAL must be at most {MOST:g} times XGBoost's in "
+    "the same run.",
+    0.25,
+    _amounts,
+)
+
+
 def claim(rows: Rows) -> Claim:
     listed: list[str] = []
-    near: list[bool] = []
     for data, own in by(rows, "data"):
         ours, central = picked(own, method=MAL)[0], the(own, "total_ms", method=CENTRAL)
         computed = ours["prep_ms"] + ours["train_ms"]
@@ -126,14 +154,11 @@ def claim(rows: Rows) -> Claim:
         )
         if central is not None:
             text += f", XGBoost {central:.0f} ms"
-            if data != "diabetes":  # where nothing is to be computed
-                near.append(computed < 1.5 * central)
         listed.append(text)
     return Claim(
         "MAL's total time is close to XGBoost's: 5674 against 3854 ms on SUSY, 2598 against 1856 on Cod-rna, 603 "
         "against 29 on Diabetes, of which 402 to 771 ms are the network's",
         "; ".join(listed),
-        "open" if not near else "yes" if all(near) else "partly",
         "CPU milliseconds of all ten participants, comparer and server together, on one thread; the network is the "
         "paper's, computed from each participant's messages. Trees and buckets of this table are not stated (here 500"
         " and 18). The paper's 44 bytes for each extreme fit no ciphertext of its own scheme; ours have 596.",
@@ -149,4 +174,7 @@ def plot(rows: Rows, label: str) -> str:
     return bar_chart(f"{label}: time with network", "milliseconds (logarithmic)", bars, log=True)
 
 
-TABLE_3 = Target(PAPER, "table-3", "time and traffic beside XGBoost", SETS, PUBLISHED, cells, table, claim, plot)
+REPEATS = {"total_ms": SECONDS, "messages": EXACT, "train_kb": Near(0.0, 0.02)}
+TABLE_3 = Target(
+    PAPER, "table-3", "time and traffic beside XGBoost", SETS, PUBLISHED, cells, table, RULE, claim, plot, REPEATS
+)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from statistics import fmean
 
 import numpy as np
 
+from papers.fingerprint import small_run
+from papers.law import LAW
 from papers.maskedxgboost.setting import (
     APPENDIX,
     CONFIG,
@@ -15,22 +18,25 @@ from papers.maskedxgboost.setting import (
     EPSILONS,
     FIRST_FOUR,
     PAPER,
-    REPETITIONS,
     SETS,
     THE_OTHERS,
     TREES,
+    table_of,
 )
 from papers.measure import learning, training_seconds
 from papers.noise import DELTA, NON_PRIVATE, Method, federboost, masked
 from papers.rows import Line, Row, Rows, by, picked, points
-from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
+from papers.rules import Rule
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Near, Target
 from veilboost.data.table import PartyTable
-from veilboost.protocols.masked.theorems import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share, largest_ratio
 from veilboost.report.plots import line_chart, sheet
 
 MASKED, LDP, FIRST_ORDER, FEDERBOOST = "MaskedXGBoost", "XGBoost-LDP", "FedXGBoost-LDP", "FederBoost"
-COMPOSED, EACH = "composed", "per release"
+COMPOSED, EACH, ENTRY, ENERGY = "composed", "per release", "one entry, composed", "fixed energy"
 READINGS = (COMPOSED, EACH)
+ALONE = "active party alone"
+RULES = ("literal", "clamp")  # for a noisy hessian out of range, beside rejecting the candidate
 EPS_PP = 1.0  # section 6.2
 QUICK_ROWS = 8_000
 
@@ -43,10 +49,32 @@ class Curve:
     eps_ap: float = 0.0
     eps_pp: float = EPS_PP
 
+    @property
+    def alone(self) -> bool:
+        return self.method.name == ALONE
 
-def masked_curve(reading: str, eps_ap: float, eps_pp: float = EPS_PP) -> Curve:
+
+def masked_curve(reading: str, eps_ap: float, eps_pp: float = EPS_PP, noisy_h: str = "reject") -> Curve:
     """Theorems 2 and 3 as printed; W = 1 is all that Theorem 3 leaves at eps_PP = 1."""
-    return Curve(masked(reading, eps_ap, formulas="printed", noise_vectors=1, eps_pp=eps_pp), eps_ap, eps_pp)
+    method = masked(reading, eps_ap, formulas="printed", noise_vectors=1, eps_pp=eps_pp, noisy_h=noisy_h)
+    name = MASKED if noisy_h == "reject" else f"{MASKED}, {noisy_h}"
+    return Curve(replace(method, name=name), eps_ap, eps_pp)
+
+
+def entry_curve(eps_ap: float) -> Curve:
+    """Theorem 2's bound for one entry of a vector, which is what the baselines hide at the same epsilon."""
+    epsilon, delta = advanced_share(eps_ap, DELTA, TREES * DEPTH)
+    options = {"formulas": "printed", "noise_vectors": 1, "eps_pp": EPS_PP, "delta_ap": delta}
+    return Curve(Method(MASKED, ENTRY, LAW.name, {"budget": "entry", "eps_ap": epsilon, **options}), eps_ap)
+
+
+def energy_curve(rows: int, eps_pp: float) -> Curve:
+    """Every entry of a masked vector has noise of deviation 1, the bound of a gradient; eps_PP moves it into the null
+    space."""
+    ratio = largest_ratio(eps_pp, 1.0 / rows, 1, (rows,), True)
+    sigma2 = 1.0 / math.sqrt(1.0 + 2.0 * ratio)
+    options = {"sigma1": math.sqrt(ratio) * sigma2, "sigma2": sigma2, "noise_vectors": 1, "eps_pp": eps_pp}
+    return Curve(Method(MASKED, ENERGY, LAW.name, options), EPS_AP, eps_pp)
 
 
 def ldp_curve(name: str, mechanism: str, score: str, reading: str, eps_ap: float) -> Curve:
@@ -59,7 +87,8 @@ def ldp_curve(name: str, mechanism: str, score: str, reading: str, eps_ap: float
 
 def all_methods(readings: Sequence[str], epsilons: Sequence[float]) -> list[Curve]:
     """Those that do not change with eps_AP, then the others at every budget."""
-    found = [Curve(NON_PRIVATE, eps_pp=0.0), Curve(replace(federboost(EACH, EPS_PP, 1), name=FEDERBOOST))]
+    alone = Curve(replace(NON_PRIVATE, name=ALONE), eps_pp=0.0)
+    found = [Curve(NON_PRIVATE, eps_pp=0.0), alone, Curve(replace(federboost(EACH, EPS_PP, 1), name=FEDERBOOST))]
     for reading in readings:
         for epsilon in epsilons:
             found.append(masked_curve(reading, epsilon))
@@ -68,30 +97,37 @@ def all_methods(readings: Sequence[str], epsilons: Sequence[float]) -> list[Curv
     return found
 
 
-def _measured(context: Context, name: str, method: Method, seed: int, every_tree: bool) -> Row:
+def _cells(
+    context: Context, sets: Sequence[str], curves: Callable[[PartyTable], Sequence[Curve]], every_tree: bool
+) -> list[Cell]:
+    return [
+        _cell(context, name, curve, seed, every_tree)
+        for name in sets
+        for curve in curves(_table(context, name))
+        for seed in context.seeds
+    ]
+
+
+def _cell(context: Context, name: str, curve: Curve, seed: int, every_tree: bool) -> Cell:
+    method, table = curve.method, _table(context, name)
     config = replace(CONFIG, options=method.options, **method.settings)
-    areas = learning(_table(context, name), 0.5, seed, method.protocol, config).auc
-    return {"auc": [round(area, 5) for area in areas] if every_tree else areas[-1]}
+
+    def measure() -> Row:
+        found = learning(_table(context, name), 0.5, seed, method.protocol, config, alone=curve.alone)
+        areas = [round(area, 5) for area in found.auc]
+        return {"auc": areas if every_tree else areas[-1], "passive_share": found.passive_share}
+
+    key = {"data": name, "method": method.name, "reading": method.reading}
+    key |= {"eps_ap": curve.eps_ap, "eps_pp": curve.eps_pp, "seed": seed}
+    seconds = training_seconds(method.protocol, table.rows, len(table.columns) // 2, TREES) + 0.5
+    return Cell(key, measure, small_run(method.protocol, config), seconds)
 
 
 def _table(context: Context, name: str) -> PartyTable:
-    return context.table(name, QUICK_ROWS if context.quick else 0)
+    return table_of(context, name, QUICK_ROWS if context.quick else 0)
 
 
-def _cells(context: Context, sets: Sequence[str], curves: Sequence[Curve], every_tree: bool) -> list[Cell]:
-    found: list[Cell] = []
-    for name in sets:
-        table = _table(context, name)
-        for curve in curves:
-            method = curve.method
-            key = {"data": name, "method": method.name, "reading": method.reading}
-            key |= {"eps_ap": curve.eps_ap, "eps_pp": curve.eps_pp}
-            seconds = training_seconds(method.protocol, table.rows, len(table.columns) // 2, TREES) + 0.5
-            found += [
-                Cell({**key, "seed": seed}, partial(_measured, context, name, method, seed, every_tree), seconds)
-                for seed in context.seeds(REPETITIONS)
-            ]
-    return found
+REPEATS = {"auc": Near(0.02), "passive_share": Near(0.1)}
 
 
 def _figure(
@@ -99,13 +135,14 @@ def _figure(
     published: tuple[Row, ...],
     cells: Callable[[Context, Sequence[str]], Sequence[Cell]],
     table: Callable[[list[Line]], Rows],
+    rule: Rule,
     claim: Callable[[Rows], Claim],
     plot: Callable[[Rows, str], str],
     *places: tuple[str, tuple[str, ...], str],
 ) -> list[Target]:
     """A figure that the paper has twice: for some data sets in the text, for the others in an appendix."""
     return [
-        Target(PAPER, f"figure-{number}", title, sets, published, cells, table, claim, plot, group)
+        Target(PAPER, f"figure-{number}", title, sets, published, cells, table, rule, claim, plot, REPEATS, group)
         for number, sets, group in places
     ]
 
@@ -114,35 +151,71 @@ def _figure(
 
 
 def utility_cells(context: Context, sets: Sequence[str]) -> list[Cell]:
-    return _cells(context, sets, all_methods(READINGS, (0.5, 2.0, 8.0) if context.quick else EPSILONS), False)
+    epsilons = (0.5, 2.0, 8.0) if context.quick else EPSILONS
+    curves = all_methods(READINGS, epsilons)
+    curves += [masked_curve(COMPOSED, epsilon, noisy_h=rule) for rule in RULES for epsilon in epsilons]
+    curves += [entry_curve(epsilon) for epsilon in epsilons]
+    return _cells(context, sets, lambda _: curves, False)
 
 
-def _wins(rows: Rows, reading: str) -> tuple[int, int, float]:
-    """At how many budgets MaskedXGBoost is above both others, of how many, and by how much in the mean."""
+def _leads(rows: Rows, reading: str, name: str = MASKED) -> list[float]:
+    """By how much MaskedXGBoost is above both others at each budget. Under ENTRY they are those of COMPOSED, whose
+    epsilon is of one entry too."""
     ahead: list[float] = []
-    for own in picked(rows, method=MASKED, reading=reading):
-        same = {"reading": reading, "data": own["data"], "eps_ap": own["eps_ap"]}
-        others = [row["auc"] for name in (LDP, FIRST_ORDER) for row in picked(rows, method=name, **same)]
+    for own in picked(rows, method=name, reading=reading):
+        same = {"reading": COMPOSED if reading == ENTRY else reading, "data": own["data"], "eps_ap": own["eps_ap"]}
+        others = [row["auc"] for other in (LDP, FIRST_ORDER) for row in picked(rows, method=other, **same)]
         ahead += [own["auc"] - max(others)] if others else []
-    return sum(lead > 0 for lead in ahead), len(ahead), sum(ahead) / max(len(ahead), 1)
+    return ahead
+
+
+def _won(leads: Sequence[float]) -> str:
+    return (
+        f"{sum(lead > 0 for lead in leads)} of {len(leads)} (mean lead {fmean(leads):+.3f})"
+        if leads
+        else "none measured"
+    )
+
+
+UTILITY_RULE = Rule(
+    "Like is compared with like: the baselines' epsilon hides one entry of a vector, so MaskedXGBoost's is read in "
+    "the same way (Theorem 2's bound for one entry, composed over all T D steps). Cases: each data set and budget; "
+    "its AUC is not below that of XGBoost-LDP and of FedXGBoost-LDP.",
+    0.005,
+    lambda rows: _leads(rows, ENTRY),
+)
+
+
+def _beside_alone(rows: Rows) -> str:
+    """For each data set: the share of splits that are the passive party's, and the AUC without that party."""
+    listed: list[str] = []
+    for data, own in by(rows, "data"):
+        alone, masks = picked(own, method=ALONE), picked(own, method=MASKED, reading=COMPOSED)
+        if alone and masks:
+            row = max(masks, key=lambda row: row["eps_ap"])
+            listed.append(
+                f"{PAPER_NAMES[data]} {row['passive_share']:.1%} at eps_AP = {row['eps_ap']:g}, AUC {row['auc']:.3f} "
+                f"where the active party alone has {alone[0]['auc']:.3f}"
+            )
+    return "; ".join(listed)
 
 
 def utility_claim(rows: Rows) -> Claim:
-    wins, places, lead = _wins(rows, COMPOSED)
-    wins_each, places_each, lead_each = _wins(rows, EACH)
     best = max((row["auc"] for row in picked(rows, method=NON_PRIVATE.name)), default=float("nan"))
+    others = ", ".join(f"{rule} in {_won(_leads(rows, COMPOSED, f'{MASKED}, {rule}'))}" for rule in RULES)
+    shares = _beside_alone(rows)
     return Claim(
         "MaskedXGBoost is far superior to XGBoost-LDP and FedXGBoost-LDP at every budget and rises towards the AUC "
         "without noise; it is above FederBoost but for the smallest budgets",
-        f"with epsilon composed over all 360 steps it is above both in {wins} of {places} points (mean lead "
-        f"{lead:+.3f}); with the whole epsilon for each release in {wins_each} of {places_each} ({lead_each:+.3f}); "
-        f"without noise up to {best:.3f}",
-        "yes" if places and wins == places else "partly" if 2 * wins >= places > 0 else "no",
-        "Theorem 2 hides all entries of a vector at once, so that its noise grows with the rows until scores are "
-        "noise, and Theorem 3 at eps_PP = 1 leaves but a few percent of that noise in the null space. At the stated "
-        "budgets masks are thus no better than noise on each gradient; the paper's curves need parameters (sigma1, "
-        "sigma2, C, W) that it does not give. Leaf weights come from true gradients, as published, so that even "
-        "random splits learn.",
+        f"it is above both where its epsilon is of one entry, as theirs, in {_won(_leads(rows, ENTRY))}; where it is "
+        f"of the whole vector, as published, in {_won(_leads(rows, COMPOSED))}; with the whole epsilon for each "
+        f"release in {_won(_leads(rows, EACH))}; without noise up to {best:.3f}",
+        "Theorem 2 hides all entries of a vector at once, so that its noise grows with the rows, and Theorem 3 at "
+        "eps_PP = 1 leaves a few percent of it in the null space. What is left of the learning is the active "
+        f"party's own: share of the splits that are the passive party's: {shares or 'not measured'}. The paper does "
+        "not say what becomes of a candidate whose noisy hessian is below 0 or above the node's; rejecting it, as "
+        f"here, decides who splits. Other rules are above both baselines: {others}. The paper's curves need sigma1, "
+        "sigma2, C and W, which it does not give.",
     )
 
 
@@ -150,7 +223,7 @@ def utility_plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for data, own in by(rows, "data"):
         levels = {row["method"]: row["auc"] for row in own if not row["eps_ap"]}
-        for reading in READINGS:
+        for reading in (*READINGS, ENTRY):
             some = [row for row in picked(own, reading=reading) if row["eps_ap"]]
             lines = {name: sorted((row["eps_ap"], row["auc"]) for row in of) for name, of in by(some, "method")}
             title = f"{PAPER_NAMES[data]}, epsilon {reading}"
@@ -167,6 +240,7 @@ FIGURE_4, FIGURE_12 = _figure(
     ),
     utility_cells,
     list,
+    UTILITY_RULE,
     utility_claim,
     utility_plot,
     ("4", FIRST_FOUR, ""),
@@ -179,7 +253,8 @@ RISE = 0.005  # of AUC between the first trees and the last: less is no rise
 
 
 def convergence_cells(context: Context, sets: Sequence[str]) -> list[Cell]:
-    return _cells(context, sets, all_methods((COMPOSED,), (0.5, 8.0) if context.quick else (0.5, 2.0, 8.0)), True)
+    curves = all_methods((COMPOSED,), (0.5, 8.0) if context.quick else (0.5, 2.0, 8.0))
+    return _cells(context, sets, lambda _: curves, True)
 
 
 def convergence_table(lines: list[Line]) -> Rows:
@@ -192,20 +267,38 @@ def convergence_table(lines: list[Line]) -> Rows:
     return lines
 
 
+def _rises(rows: Rows) -> list[float]:
+    largest = max((row["eps_ap"] for row in rows), default=0.0)
+    return [
+        (row["last"] - row["first"] - RISE) * (1.0 if row["method"] == MASKED else -1.0)
+        for row in picked(rows, eps_ap=largest)
+    ]
+
+
+CONVERGENCE_RULE = Rule(
+    "At the largest eps_AP. Cases: each data set and method; from the first sixth of the trees to the last sixth "
+    f"the mean AUC of MaskedXGBoost rises by more than {RISE:g}, that of XGBoost-LDP and of FedXGBoost-LDP does not.",
+    0.002,
+    _rises,
+)
+
+
 def convergence_claim(rows: Rows) -> Claim:
     largest = max((row["eps_ap"] for row in rows), default=0.0)
-    listed: list[str] = []
-    rising: list[bool] = []
-    for row in picked(rows, eps_ap=largest):
-        rising.append((row["last"] - row["first"] > RISE) == (row["method"] == MASKED))
-        listed.append(f"{PAPER_NAMES[row['data']]} {row['method']} {row['first']:.3f} to {row['last']:.3f}")
+    listed = [
+        f"{PAPER_NAMES[row['data']]} {row['method']} {row['first']:.3f} to {row['last']:.3f}, "
+        f"{row['passive_share']:.1%} of the splits the passive party's"
+        for row in picked(rows, eps_ap=largest)
+    ]
+    alone = [
+        f"{PAPER_NAMES[row['data']]} {row['first']:.3f} to {row['last']:.3f}" for row in picked(rows, method=ALONE)
+    ]
     return Claim(
         "MaskedXGBoost rises steadily with the trees, and more with more epsilon; XGBoost-LDP and FedXGBoost-LDP shake "
         "and do not rise, even at eps_AP = 8",
         f"mean AUC of the first and the last trees at eps_AP = {largest:g}: {'; '.join(listed)}",
-        "yes" if rising and all(rising) else "partly" if any(rising) else "no",
-        "Leaf weights are computed from true gradients, as published, so that splits by noise alone learn a little "
-        "with every tree too; and the noise that Theorem 2 asks for leaves MaskedXGBoost little more than that.",
+        "Leaf weights are computed from true gradients, as published, so that trees whose splits are chosen by "
+        f"noise rise too. The active party alone: {'; '.join(alone) or 'not measured'}.",
     )
 
 
@@ -227,6 +320,7 @@ FIGURE_5, FIGURE_11 = _figure(
     ),
     convergence_cells,
     convergence_table,
+    CONVERGENCE_RULE,
     convergence_claim,
     convergence_plot,
     ("5", SETS[:1], ""),
@@ -241,29 +335,53 @@ EPS_AP = 4.0
 
 def ablation_cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     curves = [masked_curve(reading, EPS_AP, eps_pp) for reading in READINGS for eps_pp in EPSILONS_PP]
-    return _cells(context, sets, curves, True)
+
+    def of(table: PartyTable) -> list[Curve]:
+        return [*curves, *(energy_curve(table.rows, eps_pp) for eps_pp in EPSILONS_PP)]
+
+    return _cells(context, sets, of, True)
 
 
 def ablation_table(lines: list[Line]) -> Rows:
     return [{**line, "final_auc": line["auc"][-1], "final_auc_sd": line["auc_sd"][-1]} for line in lines]
 
 
+def _gains(rows: Rows, *readings: str) -> list[float]:
+    """The AUC at the largest eps_PP less that at the smallest."""
+    found: list[float] = []
+    for _, of_data in by(rows, "data"):
+        for reading, of in by(of_data, "reading"):
+            own = {row["eps_pp"]: row["final_auc"] for row in of}
+            if not readings or reading in readings:
+                found.append(own[EPSILONS_PP[-1]] - own[EPSILONS_PP[0]])
+    return found
+
+
+ABLATION_RULE = Rule(
+    "Cases: each data set and reading (epsilon composed, per release, and noise of a fixed energy, of which eps_PP "
+    "says what share lies in the null space); the AUC at the largest eps_PP is not below that at the smallest.",
+    0.002,
+    _gains,
+    partly=1 / 3,
+)
+
+
 def ablation_claim(rows: Rows) -> Claim:
     listed: list[str] = []
-    better: list[bool] = []
     for data, of_data in by(rows, "data"):
-        for reading in READINGS:
-            own = {row["eps_pp"]: row["final_auc"] for row in picked(of_data, reading=reading)}
-            better.append(own[EPSILONS_PP[-1]] > own[EPSILONS_PP[0]])
-            listed.append(f"{PAPER_NAMES[data]} {reading} {', '.join(f'{area:.3f}' for area in own.values())}")
+        for reading, own in by(of_data, "reading"):
+            areas = ", ".join(f"{row['final_auc']:.3f}" for row in own)
+            listed.append(f"{PAPER_NAMES[data]} {reading} {areas}")
     budgets = ", ".join(f"{eps:g}" for eps in EPSILONS_PP)
+    energy, scaled = _gains(rows, ENERGY), _gains(rows, *READINGS)
     return Claim(
         "the AUC improves with eps_PP, and training converges quickly at any eps_PP",
         f"AUC at eps_PP = {budgets} (eps_AP = {EPS_AP:g}): {'; '.join(listed)}",
-        "yes" if better and all(better) else "partly" if 2 * sum(better) >= len(better) else "no",
-        "A larger eps_PP puts more of the noise into the null space, where it costs nothing. Theorem 2's scale, which "
-        "grows with the rows, outweighs that: differences between neighbouring budgets are within what one draw of "
-        "noise gives.",
+        "A larger eps_PP puts more of the noise into the null space, where it costs nothing. At fixed energy the "
+        f"AUC gains {fmean(energy):+.3f} from the smallest to the largest eps_PP in the mean; with Theorem 2's "
+        f"scale, which grows with the rows and hides the effect, {fmean(scaled):+.3f}."
+        if energy and scaled
+        else "Not all readings were measured.",
     )
 
 
@@ -283,6 +401,7 @@ FIGURE_9, FIGURE_15 = _figure(
     ({"statement": "MaskedXGBoost's utility improves with higher eps_PP"},),
     ablation_cells,
     ablation_table,
+    ABLATION_RULE,
     ablation_claim,
     ablation_plot,
     ("9", SETS[:1], ""),

@@ -114,7 +114,7 @@ class Market:
             for other, daemon in self.daemons.items()
         }
         training = TrainingConfig(objective="binary", n_estimators=3, max_depth=2, max_bin=8, subsample=0.8)
-        options = {"alignment": "hmac_csp", "training": training, "parties": parties}
+        options = {"alignment": "hmac_csp", "id_hash": "hmac-sha512", "training": training, "parties": parties}
         return Job(name=name, **options | changes)
 
     def train(self, job):
@@ -257,7 +257,7 @@ def test_what_the_job_cannot_use_does_not_stay(market):
     job = market.job()
     market.prepare(job, "bank", "shop")
     owners = {name: party for name, party in job.parties.items() if name in OWNERS}
-    market.train(market.job(alignment="ecdh", parties=owners))
+    market.train(market.job(alignment="ecdh", id_hash="blake2b", parties=owners))
     assert not market.kept("bank")
     assert not market.kept("shop")
     assert not any("ids" in market.run(name, job).status for name in OWNERS)
@@ -296,7 +296,7 @@ def test_the_authoritys_owner_decides_as_about_the_job(market):
     for refused, why in (
         (market.job(protocol="lattice"), "protocols refuses it"),
         (as_role(job, nobody="passive"), "nobody is not admitted"),
-        (market.job(alignment="ecdh"), "ta is not the authority"),
+        (market.job(alignment="ecdh", id_hash="blake2b"), "ta is not the authority"),
         (as_role(job, ta="passive", stranger="authority"), "ta is not the authority"),
     ):
         asking = dataclasses.replace(shop, peers={name: PeerSettings(ta.listen) for name in ("ta", "stranger")})
@@ -322,7 +322,7 @@ def ask_as_ta(asking, job):
 def test_what_hinders_is_said_before_anything_is_kept(market):
     job, shop = market.job(), market.settings["shop"]
     with pytest.raises(UnsupportedCombination, match="ecdh"):
-        prepare(shop, market.job(alignment="ecdh"))
+        prepare(shop, market.job(alignment="ecdh", id_hash="blake2b"))
     with pytest.raises(UnsupportedCombination, match="engine disk"):
         prepare(dataclasses.replace(shop, engine="disk"), job)
     without = dataclasses.replace(job.parties["ta"], address=None, connect="in")
@@ -385,3 +385,10 @@ def test_the_job_writes_down_the_same_messages_prepared_or_not(market):
         entries = read_transcript(market.run("shop", market.job(name)).path / "transcript")
         seen[name] = [(entry.direction, entry.peer, entry.message) for entry in entries]
     assert seen["ready"] == seen["usual"]
+
+
+def test_a_hash_of_ids_is_refused_where_no_ids_are_hashed(market):
+    job = market.job()
+    assert job.id_hash == "hmac-sha512"
+    with pytest.raises(ImpossibleSetting, match="hashes no ids"):
+        dataclasses.replace(job, alignment="prealigned")

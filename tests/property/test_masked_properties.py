@@ -106,6 +106,44 @@ def test_noise_keeps_theorem_2_for_every_candidate(n_active, others, eps, scale,
         assert spent >= noise.energy * (1 - 1e-9)
 
 
+@given(
+    n_active=st.integers(3, 60),
+    others=st.integers(1, 60),
+    eps=st.floats(0.1, 300),
+    eps_pp=st.floats(0.8, 8),
+    c=st.floats(0.01, 100),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_budget_of_one_entry_is_spent_by_the_entry_that_is_hidden_least(n_active, others, eps, eps_pp, c):
+    """By the covariance itself: the largest v' Sigma^-1 v with one entry of v changed by mu."""
+    options = {"eps_ap": eps, "eps_pp": eps_pp, "budget": "entry", "delta_pp": 1e-4, "c": c}
+    noise = Noise.of(TrainingConfig(options=options, categories="ordinal"), 1000, 10)
+    own, before, alone = (float(x) for x in noise.factors([n_active], n_active + others)[0])
+    block = np.zeros((n_active, n_active))
+    for at in range(n_active):  # own * e_k - before * e_(k-1) around a circle
+        block[at, at] += own**2 + before**2
+        block[at, at - 1] -= own * before
+        block[at - 1, at] -= own * before
+    inverse = np.linalg.inv(c * block)
+    largest = noise.mu**2 * max(float(inverse.diagonal().max()), 1.0 / (c * alone**2))
+    assert largest == pytest.approx(noise.energy, rel=1e-2)  # factors are float32, and the block can be near singular
+
+
+@given(n_active=st.integers(3, 5_000), others=st.integers(1, 5_000), c=st.floats(0.01, 100))
+@settings(max_examples=30, deadline=None)
+def test_with_a_budget_only_masks_depend_on_c(n_active, others, c):
+    """Longer coefficients go with smaller masks; what is left in sums is the same."""
+    for budget in ("release", "entry", "label"):
+        one, other = (
+            Noise.of(TrainingConfig(options={"budget": budget, "c": length}, categories="ordinal"), 1000, 10)
+            for length in (1.0, c)
+        )
+        left = [float(noise.left_in_sums([n_active], n_active + others)[0]) for noise in (one, other)]
+        assert left[1] == pytest.approx(left[0], rel=1e-9)
+        masks = [float(noise.sigma2([n_active], n_active + others)[0]) for noise in (one, other)]
+        assert masks[1] == pytest.approx(masks[0] / np.sqrt(c), rel=1e-9)
+
+
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_candidates_are_those_of_plain_each_splitting_vector_once(data):

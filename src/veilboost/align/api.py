@@ -65,7 +65,7 @@ class AlignContext:
     random: Csprng = field(default_factory=Csprng)
     threads: int = 1
     most_rows: int = MOST_ROWS
-    hash: str = HASHES[0]  # the keyed hash of ids, if the method uses one; the active party's choice applies
+    hash: str = HASHES[0]  # the keyed hash of ids, if the method uses one; that of the job
     hashing: Hashing = field(default_factory=Hashing)  # how this party computes it
 
 

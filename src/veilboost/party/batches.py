@@ -219,7 +219,9 @@ def _context(
     hashes = alignment_named(job.alignment).hashes_ids
     if run is not None and (hashes or (settings.runs / PREPARED).is_dir()):
         hashing = prepared_hashing(settings, job, run)
-    return AlignContext(settings.name, job.owners, table.ids, helpers, threads=settings.cores, hashing=hashing)
+    return AlignContext(
+        settings.name, job.owners, table.ids, helpers, threads=settings.cores, hash=job.id_hash, hashing=hashing
+    )
 
 
 def _batched(spec: AlignmentSpec, context: AlignContext, batches: int, salt: bytes) -> BatchedIds:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from veilboost.align.api import all_alignments
 from veilboost.config import TrainingConfig
+from veilboost.crypto.fingerprint import HASHES
 from veilboost.errors import ImpossibleSetting, UnknownRun, UnreadableSettings
 from veilboost.fields import FORMS, closest, param
 from veilboost.party.sections import Section, commented_toml, read_section, read_toml
@@ -72,6 +73,9 @@ class Job(Section):
         "same records in the same order; also for horizontal jobs)",
         choices=tuple(all_alignments()),
     )
+    id_hash: str = param(
+        HASHES[0], "alignment = hmac_csp: the keyed hash of ids; hmac-sha512 is ELXGB's", choices=HASHES
+    )
     validation: float = param(0.0, "fraction of the rows held out for validation", low=0, high=0.9)
     classes: tuple[str, ...] | None = param(
         None,
@@ -112,6 +116,12 @@ class Job(Section):
                     f"the job {self.name!r} continues itself",
                     "set another name; --resume continues a stopped run",
                 )
+
+        if self.id_hash != HASHES[0] and not all_alignments()[self.alignment].hashes_ids:
+            raise ImpossibleSetting(
+                f"id_hash = {self.id_hash!r}, and alignment = {self.alignment!r} hashes no ids",
+                "remove the key id_hash, or set alignment to hmac_csp",
+            )
 
     def _check_roles(self, spec: ProtocolSpec) -> None:
         vertical = spec.setting == "vertical"

@@ -21,7 +21,7 @@ from veilboost.align.api import alignment_named, all_alignments
 from veilboost.align.hmac_csp import AlignmentKey, key_in
 from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.fingerprint import HASHES, KEY_BYTES
+from veilboost.crypto.fingerprint import KEY_BYTES
 from veilboost.durable import keeping
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
@@ -176,7 +176,7 @@ def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
     ids = settings.data.load().ids
     hashed = Hashing().begin(ids)
     kept = _Kept(settings, job, "ids")
-    kept.write(PreparedIds.make(ids, hashed, _ask_key(settings, job), HASHES[0]).to_bytes())
+    kept.write(PreparedIds.make(ids, hashed, _ask_key(settings, job), job.id_hash).to_bytes())
     return ReadyIds(kept.path, len(ids), time.perf_counter() - began)
 
 

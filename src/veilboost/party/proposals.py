@@ -131,7 +131,7 @@ def _settings_of(job: Job, training: TrainingConfig) -> dict[str, str]:
     about = {} if job.continues is None else {"continues": job.continues}
     values = {**about, "validation": job.validation, "record": job.record, **vars(training), **options}
     if job.spec.setting == "vertical":
-        values = {"alignment": job.alignment, **values}
+        values = {"alignment": job.alignment, "id_hash": job.id_hash, **values}
     del values["options"]
     return {"parties": parties, **{name: printable(str(value)) for name, value in values.items()}}
 

@@ -35,7 +35,7 @@ from veilboost.protocols.masked.messages import Masks
 
 pytestmark = pytest.mark.fast
 
-W3 = {"noise_vectors": 3, "eps_pp": 3.0}  # Theorem 3 needs eps_PP above 3 ln 2
+W3 = {"budget": "release", "eps_ap": 4.0, "noise_vectors": 3, "eps_pp": 3.0}  # Theorem 3 needs eps_PP above 3 ln 2
 
 
 def played(options: dict | None = None, rows: int = 300, objective: str = "binary", labels: str = "", **parameters):
@@ -213,6 +213,7 @@ def test_columns_are_told_apart_by_the_scale_of_their_noise():
     columns[3].values[:398] = np.minimum(columns[3].values[:398], -1.0)  # most values are equal, few cuts are left
     tables = split_among(columns, make_labels(5, columns), 2)
     config = TrainingConfig(objective="binary", n_estimators=20, max_depth=1, max_bin=400, categories="ordinal")
+    config = replace(config, options={"budget": "release"})  # whose scale grows with the rows
     run = simulate_training(tables, "p0", "masked", config, record="payload", unsafe_noise_seed=0)
     views, truth = views_of_simulation(run, tables)
     roots = RootMasks.of(views["p0"], "p1", trees=20)

@@ -20,7 +20,7 @@ MACHINE = {"cpu": "a processor", "cores": 2, "python": "3.11", "versions": {"vei
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCH))
-    for name in [name for name in sys.modules if name.split(".")[0] in {"results", "blocks", "peers"}]:
+    for name in [name for name in sys.modules if name.split(".")[0] in {"results", "paper_pages", "blocks", "peers"}]:
         monkeypatch.delitem(sys.modules, name)
     return __import__("results")
 
@@ -28,8 +28,9 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def claim(**values: Any) -> dict[str, Any]:
     return {
         "paper": "mal", "target": "table-2", "title": "what noise costs", "reported": "little", "measured": "a | batch",
-        "holds": "no", "why": "see [1]", "seconds": 12.4, "quick": True, "skipped": ["diabetes"], "machine": MACHINE,
-        "published": [], "rows": [], **values,
+        "holds": "no", "rule": "Cases: all.", "cases": {"counted": 1, "of": 3}, "why": "See [1]. And more.",
+        "seconds": 12.4, "days": ["2026-11-18"], "drawings": 3, "quick": True, "skipped": ["diabetes"],
+        "machine": MACHINE, "published": [], "rows": [], **values,
     }  # fmt: skip
 
 
@@ -43,27 +44,48 @@ def store(folder: Path, entry: dict[str, Any]) -> Path:
     return home
 
 
-def test_the_page_is_what_the_command_makes(results: ModuleType) -> None:
+def test_the_pages_are_what_the_command_makes(results: ModuleType) -> None:
     assert results.PAGE.read_text() == results.page(), "run: python bench/results.py"
+    for name, text in results.paper_pages.pages(results.FOLDER).items():
+        assert (results.FOLDER / name).read_text() == text, "run: python bench/results.py"
 
 
 def test_a_claim_is_told_whole_and_cannot_break_its_table(results: ModuleType, tmp_path: Path) -> None:
     store(tmp_path, claim())
-    made = results.page(tmp_path)
-    assert "### MAL, table 2" in made
+    made = results.paper_pages.pages(tmp_path)["mal.md"]
+    assert "## MAL, table 2" in made
     assert "| measured | a \\| batch |" in made
-    assert "| why | see \\[1\\] |" in made
-    assert "A quick run of 12 s; not at hand: diabetes." in made
-    assert "[MAL table-2](#mal-table-2)" in made
-    assert "(results/mal/table-2/plot.svg)" in made
+    assert "| why | See \\[1\\]. And more. |" in made
+    assert "| holds | **no**: 1 of 3 cases |" in made
+    assert "A quick run of 12 s, 3 drawings, 2026-11-18; not at hand: diabetes." in made
+    assert "(mal/table-2/plot.svg)" in made
+
+
+def test_the_summary_has_a_line_and_a_sentence_for_each_claim(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path, claim())
+    made = results.page(tmp_path)
+    assert "| [MAL, table 2](results/mal.md#mal-table-2) | little | **no** | 1 of 3 cases. See \\[1\\]. |" in made
+    assert "| MAL, table 2 | quick | 2026-11-18 | 12 s | 3 | a processor | diabetes |" in made
     assert "2 cores of a processor, Python 3.11, veilboost 1 | mal table-2 |" in made
+
+
+def test_a_claim_without_a_rule_is_not_judged(results: ModuleType, tmp_path: Path) -> None:
+    old = claim(holds="yes")
+    del old["rule"], old["cases"], old["days"], old["drawings"]
+    store(tmp_path, old)
+    made = results.page(tmp_path)
+    assert (
+        "| **not judged** | Measured with release 1, before its rule was written; the verdict of that time was yes. |"
+        in made
+    )
+    assert "See \\[1\\]" not in results.paper_pages.pages(tmp_path)["mal.md"], "its reason is not repeated"
 
 
 def test_what_is_taken_is_what_the_page_needs_and_no_more(results: ModuleType, tmp_path: Path) -> None:
     store(tmp_path / "out", claim())
     results.take(tmp_path / "out", tmp_path / "kept")
     kept = sorted(file.name for file in (tmp_path / "kept" / "mal" / "table-2").iterdir())
-    assert kept == ["claim.json", "plot.svg", "table.csv"]
+    assert kept == ["cells.jsonl", "claim.json", "plot.svg", "table.csv"]
     assert results.page(tmp_path / "kept") == results.page(tmp_path / "out")
 
 

@@ -47,7 +47,7 @@ def test_a_table_is_measured_and_told(data: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.exception
     assert "skipped adult: not in" in result.stderr
     assert "about 1.00 s" in result.stderr
-    assert "Bank 9 for 45211" in result.stdout
+    assert "Bank 9 rows for 45211" in result.stdout
     claim = json.loads((tmp_path / "out/maskedxgboost/table-2/claim.json").read_text())
     assert claim["rows"][0]["positive"] == pytest.approx(1 / 3)
     again = run("maskedxgboost", "--table", 2, "--data", data, "--out", tmp_path / "out", "--quick", "--json")

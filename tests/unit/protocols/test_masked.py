@@ -183,6 +183,31 @@ def test_noisy_hessians_outside_of_the_nodes_are_no_candidates(least):
     assert gains[2] == pytest.approx(9 / 4 + 4 / 6 - 1 / 10)
 
 
+def test_noisy_hessians_outside_of_the_nodes_are_scored_as_printed_or_moved_inside():
+    left = np.array([[3.0, -5.0], [3.0, 4.0], [3.0, 12.0]])
+    config = config_of(min_child_weight=2.0, reg_lambda=1.0)
+    total = np.array([1.0, 10.0])
+    literal = noisy_gains(left, total, config, "literal")
+    assert literal == pytest.approx([9 / (h + 1) + 4 / (10 - h + 1) - 1 / 11 for h in (-5.0, 4.0, 12.0)])
+    clamped = noisy_gains(left, total, config, "clamp")
+    assert clamped == pytest.approx([9 / (h + 1) + 4 / (10 - h + 1) - 1 / 11 for h in (2.0, 4.0, 8.0)])
+    no_room = noisy_gains(left, np.array([1.0, 3.0]), config, "clamp")
+    assert not np.isfinite(no_room).any(), "no split of this node leaves both children enough"
+
+
+@pytest.mark.parametrize("c", [0.25, 9.0])
+def test_coefficients_have_the_length_that_c_says(c, monkeypatch):
+    """With W = 1 a noised vector is g plus or minus sqrt(C) times the mask."""
+    tables = scene(rows=60)
+    heard = listen(monkeypatch)
+    train(tables, config_of({"c": c}, n_estimators=1, max_depth=1), "masked")
+    masks = next(m for m in heard if isinstance(m, Masks)).masks.reshape(-1, 60).astype(float)
+    noised = next(m for m in heard if isinstance(m, NoisedVectors)).vectors.reshape(-1, 2, 60).astype(float)
+    label = tables["p0"].label
+    apart = noised[:, 0] - (label.mean() - label)
+    assert np.abs(np.abs(apart) - np.sqrt(c) * np.abs(masks)).max() < 1e-3
+
+
 def test_clipping_bounds_what_is_sent_and_the_sums(monkeypatch):
     tables = scene(objective="regression")
     heard = listen(monkeypatch)
@@ -400,7 +425,7 @@ def test_projection_and_stacking_show_the_gradients_to_the_maker_of_the_masks(ve
     rows = 400
     tables = scene(rows=rows)
     heard = listen(monkeypatch)
-    options = {"eps_ap": 0.5, "eps_pp": 3.0, "noise_vectors": vectors, "delta_ap": 1e-3}
+    options = {"eps_ap": 0.5, "eps_pp": 3.0, "noise_vectors": vectors, "delta_ap": 1e-3, "budget": "release"}
     # An attack's success has no computed probability: the noise is the same in every run.
     train(tables, config_of(options, n_estimators=1, max_depth=1), "masked", unsafe_noise_seed=0)
     masks = next(m for m in heard if isinstance(m, Masks)).masks.reshape(-1, vectors, rows).astype(float)
@@ -434,6 +459,7 @@ def test_calibration_tells_parameters_and_the_expected_error():
         epsilon_active=4.0,
         delta_active=1e-3,
         epsilon_passive=1.0,
+        options={"budget": "release"},
     )
     result = SPEC.calibrate(request)
     assert result["W"] == 1

@@ -210,6 +210,8 @@ class HmacPassive(PassiveAligner):
     def handle(self, message: Message) -> Message:
         hashed, helpers = self._hashed, self._context.helpers
         if isinstance(message, PrepareHashes) and hashed is None:
+            if message.hash != self._context.hash:
+                raise UnexpectedMessage(f"ids are to be hashed with {self._context.hash}, as the job says")
             self._hashed = HashedIds.prepare(self._context, message.hash)
             return Done()
         if isinstance(message, SubmitHashes) and hashed is not None and not self._submitted:

@@ -60,9 +60,9 @@ def vectors_events(
     exact = ExactRelease(**_about(_STACKED, Adjacency.LABEL, maker, **release, **claim))
     if noise.options.noise_off:
         return [exact]
-    label = noise.options.budget == "label"
+    label, one = noise.options.budget == "label", noise.options.budget in ("entry", "label")
     vectors = candidates * (1 if label or config.order == "first" else 2)  # a label does not change its own hessian
-    about = _about(_NOISED, Adjacency.LABEL if label else Adjacency.VECTOR, OUTSIDER, **release)
+    about = _about(_NOISED, Adjacency.LABEL if one else Adjacency.VECTOR, OUTSIDER, **release)
     return [exact, Gaussian(math.sqrt(noise.energy_of(rows) * vectors), **about)]
 
 
@@ -80,13 +80,13 @@ def masks_event(noise: Noise, number: int, depth: int, candidates: int, content:
 
 
 def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, Any]:
-    """Theorem 2's epsilon and delta for `count` steps, by basic composition."""
+    """Theorem 2's epsilon and delta for `count` steps, all entries of a vector changed, by basic composition."""
     options = noise.options
     if noise.options.noise_off or options.budget == "label":
         return {}
     epsilon, delta = options.eps_ap, options.delta_ap
-    if options.by_hand:
-        epsilon = epsilon_of(noise.energy_of(rows), delta)
+    if options.by_hand or options.budget == "entry":
+        epsilon = epsilon_of(noise.energy_of_all(rows), delta)
     elif options.budget == "composed":
         epsilon, delta = advanced_share(epsilon, delta, config.n_estimators * config.max_depth)
     return {"paper_epsilon": epsilon * count, "paper_delta": min(delta * count, 1.0)}
@@ -127,7 +127,7 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     noise = Noise.of(config, request.rows, candidates)
     half = max(request.rows // 2, 1)
     sigma2 = float(noise.sigma2([half], request.rows)[0])
-    spread = kappa(half, sigma2)
+    spread = kappa(half, sigma2, checked.c)
     # The first root of a balanced binary job, and a split that divides the labels three to one in each child.
     left, right = (0.25 * half, 0.25 * half), (-0.25 * half, 0.25 * half)
     score = 0.5 * sum(g * g / (h + config.reg_lambda) for g, h in (left, right))
@@ -138,7 +138,7 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     return {
         "options": options,
         "budget": checked.budget,
-        "C": 1.0,
+        "C": checked.c,
         "W": noise.vectors,
         "sigma1": math.sqrt(noise.ratio) * sigma2,
         "sigma2": sigma2,

@@ -33,7 +33,7 @@ _DEPENDENT = 1e-12  # of the largest eigenvalue; float32 vectors that are multip
 
 
 class MaskedCipher(roles.StatisticsCipher):
-    """Algorithm 2, and the last line of Algorithm 3. A `length` other than 1 is for experiments."""
+    """Algorithm 2, and the last line of Algorithm 3. A `length` other than 1, of what C says, is for experiments."""
 
     asks_ahead = True
 
@@ -154,7 +154,8 @@ class MaskedCipher(roles.StatisticsCipher):
         drawn = np.empty((1, candidates * kinds * vectors), dtype=np.float32)
         _native.normals(np.frombuffer(key, dtype=np.uint8), drawn)
         direction = drawn.reshape(candidates, kinds, vectors).astype(np.float64)
-        return self._length * direction / np.sqrt((direction**2).sum(axis=2, keepdims=True))
+        length = self._length * math.sqrt(self._options.c)
+        return length * direction / np.sqrt((direction**2).sum(axis=2, keepdims=True))
 
 
 def _offer(level: Level, name: PartyName, answer: BestGains) -> Candidates:

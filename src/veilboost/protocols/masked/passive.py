@@ -116,7 +116,7 @@ class LevelMasks:
                 raise MalformedMessage("a noised gradient is not a finite number")
             if kinds == 1:  # Remark 2: in first-order boosting every row's hessian is 1
                 sums = np.stack((sums[:, 0], run.active.astype(np.float64)), axis=1)
-            yield run, noisy_gains(sums, totals[run.node], self._config)
+            yield run, noisy_gains(sums, totals[run.node], self._config, self._noise.options.noisy_h)
 
     def _runs(self) -> Iterator[Sequence[Run]]:
         """Yield the level's candidates in chunks of limited size in either direction, at least one per chunk."""
@@ -197,17 +197,26 @@ class MaskedPassiveCipher(PassiveCipher):
         return own_best(message, self._best)  # Alg. 3, line 15
 
 
-def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig) -> Float64Array:
+def noisy_gains(
+    left: Float64Array, total: Float64Array, config: TrainingConfig, noisy_h: str = "reject"
+) -> Float64Array:
     """Scores of candidates from their left sums (candidates, 2) and the node's (G, H): Alg. 3, lines 9 and 10.
 
-    As elsewhere the score has no factor 1/2. It is minus infinity if a child has too little hessian. This excludes
-    noisy hessians below 0 or above H: dividing by a value near 0 would give a score that beats all others.
+    As elsewhere the score has no factor 1/2. By default it is minus infinity if a child has too little hessian. This
+    excludes noisy hessians below 0 or above H: dividing by a value near 0 would give a score that beats all others.
+    The algorithm as printed has no such test (`literal`); `clamp` moves the hessian to the nearest one that passes it.
     """
     g, h = left[:, 0], left[:, 1]
+    least = config.min_child_weight
+    if noisy_h == "clamp" and total[1] > 2.0 * least:
+        h = np.clip(h, least, total[1] - least)
     other_g, other_h = total[0] - g, total[1] - h
     parent = _score(total[:1], total[1:], config)[0]
+    if noisy_h == "literal":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gains = g * g / (h + config.reg_lambda) + other_g * other_g / (other_h + config.reg_lambda) - parent
+        return np.where(np.isfinite(gains), gains, -np.inf)
     gains = _score(g, h, config) + _score(other_g, other_h, config) - parent
-    least = config.min_child_weight
     enough = (h > 0) & (h >= least) & (other_h > 0) & (other_h >= least)
     return np.where(enough, gains, -np.inf)
 
