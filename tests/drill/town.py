@@ -54,7 +54,7 @@ ROWS = 300
 DRIVERS = {"vertical": "bank", "horizontal": "hub"}
 OWNERS = {"vertical": ("bank", "shop", "telecom"), "horizontal": ("north", "south", "east")}
 HELPERS = {"vertical": {"ta": "authority", "csp": "csp"}, "horizontal": {"judge": "comparer", "notary": "authority"}}
-LIMITS = Limits(connect_seconds=2.0, request_seconds=10.0, wait_seconds=12.0)
+LIMITS = Limits(connect_seconds=2.0, request_seconds=5.0, wait_seconds=6.0)
 # The longest that any of these deadlines adds up to within one command, on a machine that is busy with other work.
 BOUND = 60.0
 KILL = -1  # in place of an errno
