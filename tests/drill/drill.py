@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ if __name__ == "__main__":
     preload.with_shim()
 
 import proxy
-from cells import DAEMONS_ONLY, KINDS, MOST_BYTES, Cell, Outcome, summary
+from cells import DAEMONS_ONLY, KINDS, MOST_BYTES, Cell, Outcome, places, summary
 from town import BOUND, LIMITS, NONE, Process, Town
 
 from veilboost.errors import ModelError, VeilBoostError
@@ -52,6 +51,7 @@ ATTEMPTS = 5  # commands of an operator who follows the advice of errors
 # Their jobs have three trees, so that old checkpoints are removed, and align by PSI. Those of all other protocols are
 # shorter: both are the same code in all vertical protocols.
 LONGER = ("plain", "lattice", "secagg", "mal")
+THOROUGH = ("plain", "secagg")  # one of each setting; see `places`
 
 
 class Bad(Exception):
@@ -101,7 +101,7 @@ class Drill:
         if kind == "rolled-back" and (town.protocol == "mal" or name in town.helpers):
             return ()  # mal has no checkpoint, a helper no run
         if kind == "kill-file" and not self._every:
-            return places(self._events[name], town.protocol in LONGER)
+            return places(self._events[name], town.protocol in THOROUGH)
         if counted == "files":
             return range(1, self._files[name] + 1)
         if counted == "messages":
@@ -345,27 +345,6 @@ class Drill:
         if kept.exists():
             kept.rename(folder)
         town.serve(*town.others)
-
-
-def places(events: Sequence[tuple[str, str]], transcript: bool = True) -> list[int]:
-    """The file operations to kill before: before any other one, a kill leaves the state of one of these.
-
-    An operation that changes nothing, such as fsync, is left out: the state is that before the next operation, or at
-    the next message, where `kill-message` strikes. Of writes to one file with nothing in between, the first, the middle
-    and the last count. Without `transcript`, so are its lines left out: a party that resumes does not read them.
-    """
-    found: list[int] = []
-    for write, group in groupby(events, key=_written):
-        if not transcript and write.endswith("/transcript.jsonl"):
-            continue
-        numbers = [int(about.split(" ", 1)[0]) for what, about in group if what == "file"]
-        found += sorted({numbers[0], numbers[len(numbers) // 2], numbers[-1]}) if write else numbers
-    return found
-
-
-def _written(event: tuple[str, str]) -> str:
-    """The file that is written, if this is what happens."""
-    return event[1].partition(" ")[2] if event[0] == "file" and " write " in event[1] else ""
 
 
 def spaced(numbers: Sequence[int], per: int) -> list[int]:

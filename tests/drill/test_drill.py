@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from cells import places
 from preload import built_shim
-
-from drill import places
 
 PROGRAM = Path(__file__).with_name("drill.py")
 PARTS = {
@@ -75,7 +74,14 @@ def test_kills_leave_out_only_what_leaves_a_state_that_another_kill_leaves() -> 
     ]
     events = [("file", "1 open a"), *writes, *flushed, *told, *more]
     assert places(events) == [1, 2, 5, 8, 10, 12, 13, 14, 15]
-    assert places(events, transcript=False) == [1, 2, 5, 8, 10, 14, 15]
+    assert places(events, thorough=False) == [1, 2, 5, 8, 10, 14, 15]
+
+
+def test_of_many_commits_of_the_ledger_most_have_one_place_each() -> None:
+    commit = ("open a/ledger.sqlite-journal", "write a/ledger.sqlite", "unlink a/ledger.sqlite-journal")
+    events = [("file", f"{number + 1} {commit[number % 3]}") for number in range(21)] + [("file", "22 unlink key")]
+    assert places(events) == list(range(1, 23))
+    assert places(events, thorough=False) == [*range(1, 7), 7, 11, 15, 16, *range(19, 23)]
 
 
 @needs_shim

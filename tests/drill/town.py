@@ -54,10 +54,11 @@ ROWS = 300
 DRIVERS = {"vertical": "bank", "horizontal": "hub"}
 OWNERS = {"vertical": ("bank", "shop", "telecom"), "horizontal": ("north", "south", "east")}
 HELPERS = {"vertical": {"ta": "authority", "csp": "csp"}, "horizontal": {"judge": "comparer", "notary": "authority"}}
-LIMITS = Limits(connect_seconds=2.0, request_seconds=5.0, wait_seconds=6.0)
+LIMITS = Limits(connect_seconds=2.0, request_seconds=8.0, wait_seconds=6.0)
 # The longest that any of these deadlines adds up to within one command, on a machine that is busy with other work.
 BOUND = 60.0
 KILL = -1  # in place of an errno
+SHORT_KEYS = {"paillier": {"key_bits": 512, "allow_insecure_key": True}}
 # What a party loads when it first needs it. Loaded here once, so that no fork has to.
 _LATE = """dp_accounting.pld.privacy_loss_distribution grpc._channel grpc._server grpc.experimental pandas
 pyarrow.compute pydantic.main typer._adapters veilboost.party.horizontal veilboost.party.vertical"""
@@ -226,7 +227,8 @@ def _lie(log: int, change: Changes) -> None:
 class Town:
     """The files of all parties of one protocol's job, and their processes.
 
-    A vertical job aligns by PSI with two helpers; a `shorter` one finds its rows aligned, and has two trees, not three.
+    A vertical job has two passive parties and aligns by PSI with two helpers. A `shorter` one has one passive party,
+    finds its rows aligned, and has two trees, not three; keys of Paillier are short in it.
     """
 
     def __init__(
@@ -235,7 +237,7 @@ class Town:
         self.folder, self.logs, self.protocol = folder, folder.with_name(folder.name + "-logs"), protocol
         self.spec = protocol_named(protocol)
         setting = self.spec.setting
-        self.driver, self.owners = DRIVERS[setting], OWNERS[setting]
+        self.driver, self.owners = DRIVERS[setting], OWNERS[setting][: 2 if shorter else None]
         self._shorter = shorter
         alignment = set[str]() if setting == "horizontal" or shorter else {"authority", "csp"}
         wanted = alignment | set(self.spec.helpers)
@@ -251,7 +253,7 @@ class Town:
         made = os.fork()  # pyarrow starts threads, which no later fork may inherit
         if made == 0:
             try:
-                self._write_files(dict(options or {}))
+                self._write_files(dict(options or (SHORT_KEYS.get(protocol, {}) if shorter else {})))
                 os._exit(0)
             finally:
                 os._exit(1)
