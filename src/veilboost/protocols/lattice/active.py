@@ -54,6 +54,7 @@ class LatticeCipher(roles.StatisticsCipher):
         return self._used.blocks
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
+        self._runs.begin_training()
         peers = {name: layouts[name] for name in self.context.peers.names}
         if not peers:
             return
