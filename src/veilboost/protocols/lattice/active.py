@@ -54,8 +54,8 @@ class LatticeCipher(roles.StatisticsCipher):
         return self._used.blocks
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
-        self._runs.begin_training()
         peers = {name: layouts[name] for name in self.context.peers.names}
+        self._runs.begin_training(peers)
         if not peers:
             return
         slots, features = (max(getattr(each, name) for each in peers.values()) for name in ("slots", "features"))

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.lattice.keys import (
@@ -53,7 +54,7 @@ class LevelsInRuns(ActiveLayout):
         # Derived from the job's own key, so that a resumed job encrypts as before.
         self._key = SecretKey(context.randomness.for_request("lattice key"))
 
-    def begin_training(self) -> None:
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         """A party may have been started anew: it needs the key again."""
         self._key_sent = False
 
