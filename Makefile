@@ -28,8 +28,8 @@ fast: .venv/developer
 DRILL := $(BIN)/python tests/drill
 drill: .venv/developer
 	mkdir -p out/drill
-	$(DRILL)/drill.py --kinds kill-file kill-message --out out/drill/kills.json
-	$(DRILL)/drill.py --per 5 --out out/drill/faults.json
+	$(DRILL)/drill.py --kinds kill-file kill-message --out out/drill/kills.jsonl
+	$(DRILL)/drill.py --per 5 --out out/drill/faults.jsonl
 	$(DRILL)/fuzz.py --out out/drill/inputs.json
 	$(DRILL)/fuzz.py --jobs 500 --out out/drill/messages.json
 	$(DRILL)/participants.py > out/drill/participants.json

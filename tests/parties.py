@@ -249,11 +249,13 @@ class Town:
     def sha(self, name: str = "credit", parties: tuple[str, ...] = PARTIES) -> str:
         return join({party: self.run_folder(party, name).load_share() for party in parties}).sha256()
 
-    def simulated(self, config: TrainingConfig = CONFIG, parties: tuple[str, ...] = PARTIES) -> str:
+    def simulated(
+        self, config: TrainingConfig = CONFIG, parties: tuple[str, ...] = PARTIES, protocol: str = "plain"
+    ) -> str:
         """The model of the same tables in one process."""
         tables = {}
         for party in parties:
             data = self._settings[party].data
             assert data is not None
             tables[party] = replace(data, path=self.folder / f"{party}.parquet").load()
-        return join(simulate_training(align_by_id(tables), "bank", "plain", config).shares).sha256()
+        return join(simulate_training(align_by_id(tables), "bank", protocol, config).shares).sha256()

@@ -1,4 +1,4 @@
-"""The cells of the drill, their outcomes, and tables of these."""
+"""The cells of the drill, which file operations count, the outcomes, and tables of these."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import proxy
@@ -77,6 +78,47 @@ class Outcome:
     left: list[str] = field(default_factory=list)  # temporary files; participants without a model
     struck: str = ""  # the operation or message
     seconds: float = 0.0
+
+
+def places(events: Sequence[tuple[str, str]], thorough: bool = True) -> list[int]:
+    """The file operations to kill before: before any other one, a kill leaves the state of one of these.
+
+    An operation that changes nothing, such as fsync, is left out: the state is that before the next operation, or at
+    the next message, where `kill-message` strikes. Of writes to one file with nothing in between, the first, the middle
+    and the last count. If not `thorough`, the lines of the transcript are left out, which no party reads to resume, and
+    of the commits of the ledger the first two and the last have all their places, the others one each, in turn.
+    """
+    found: list[int] = []
+    for write, group in groupby(events, key=_written):
+        if not thorough and write.endswith("/transcript.jsonl"):
+            continue
+        numbers = [int(about.split(" ", 1)[0]) for what, about in group if what == "file"]
+        found += sorted({numbers[0], numbers[len(numbers) // 2], numbers[-1]}) if write else numbers
+    if thorough:
+        return found
+    commit_of = _commits(events)
+    last = max(commit_of.values(), default=0)
+    kept: list[int] = []
+    for commit, group in groupby(sorted(found, key=commit_of.__getitem__), key=commit_of.__getitem__):
+        numbers = list(group)
+        kept += numbers if commit <= 2 or commit == last else [numbers[commit % len(numbers)]]
+    return sorted(kept)
+
+
+def _commits(events: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """The commit of the ledger that each file operation belongs to; 0: none."""
+    commit, found = 0, dict[int, int]()
+    for what, about in events:
+        if what in {"file", "idle"}:
+            number, did = about.split(" ", 1)
+            commit += did.startswith("open ") and did.endswith("ledger.sqlite-journal")
+            found[int(number)] = commit if "ledger.sqlite" in did else 0
+    return found
+
+
+def _written(event: tuple[str, str]) -> str:
+    """The file that is written, if this is what happens."""
+    return event[1].partition(" ")[2] if event[0] == "file" and " write " in event[1] else ""
 
 
 VERDICTS = ("same model", "resumed", "coded", "other model", "bad")

@@ -3,7 +3,8 @@
  *
  *   drill_arm(folder, log, at, fault, jump)
  *
- * folder: operations on other files do not count. log: gets a line for each operation. at: the number of the operation
+ * folder: operations on other files do not count. log: gets a line for each operation, "file" or, if it changes nothing
+ * that another process can see, such as fsync, "idle". at: the number of the operation
  * to strike at; 0 never. fault: -1 kills the process before the operation; an errno fails this and all later operations
  * that a full or read-only disk would fail, while the file "fault" is in the folder; 0 lets them pass. jump: seconds by
  * which the clock is wrong from that operation on. */
@@ -30,7 +31,7 @@ static long at, count, jump;
 
 void drill_arm(const char *of, const char *log, long number, int kind, long seconds) {
     length = 0;
-    log_file = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    log_file = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
     snprintf(folder, sizeof folder, "%s", of);
     at = number, fault = kind, jump = seconds, count = 0;
     length = strlen(folder);
@@ -40,11 +41,18 @@ static int inside(const char *path) {
     return length && path && (path[0] != '/' || (!strncmp(path, folder, length) && path[length] == '/'));
 }
 
+/* The size of a file, -1 if there is none. */
+static off_t size_of(int dir, const char *path) {
+    struct stat about;
+    return fstatat(dir, path, &about, AT_SYMLINK_NOFOLLOW) ? -1 : about.st_size;
+}
+
 /* Counts one operation; the errno that it must fail with, or 0. `frees`: it needs no space, so a full disk lets it. */
-static int strike(const char *what, const char *path, int frees) {
+static int strike(const char *what, const char *path, int changes, int frees) {
     if (!inside(path)) return 0;
     long number = __sync_add_and_fetch(&count, 1);
-    dprintf(log_file, "%ld %s %s\n", number, what, path[0] == '/' ? path + length + 1 : path);
+    path += path[0] == '/' ? length + 1 : 0;
+    dprintf(log_file, "%s %ld %s %s\n", changes ? "file" : "idle", number, what, path);
     if (!at || number < at) return 0;
     if (fault == -1) kill(getpid(), SIGKILL), pause();
     if (fault <= 0 || (frees && fault == ENOSPC)) return 0;
@@ -53,14 +61,14 @@ static int strike(const char *what, const char *path, int frees) {
     return access(flag, F_OK) ? 0 : fault;
 }
 
-static int strike_fd(const char *what, int fd) {
+static int strike_fd(const char *what, int fd, int changes) {
     if (!length || fd == log_file) return 0;
     char link[40], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size <= 0 || path[0] != '/') return 0;
     path[size] = 0;
-    return strike(what, path, 0);
+    return strike(what, path, changes, 0);
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -69,39 +77,51 @@ static int strike_fd(const char *what, int fd) {
     if (flags & (O_CREAT | O_TMPFILE)) { mode = va_arg(rest, mode_t); } va_end(rest)
 #define WRITES (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC))
 
-int open(const char *path, int flags, ...) {
-    MODE; if (WRITES) FAIL(strike("open", path, 0)); return REAL(open)(path, flags, mode); }
-int open64(const char *path, int flags, ...) {
-    MODE; if (WRITES) FAIL(strike("open", path, 0)); return REAL(open64)(path, flags, mode); }
-int openat(int dir, const char *path, int flags, ...) {
-    MODE; if (WRITES) FAIL(strike("open", path, 0)); return REAL(openat)(dir, path, flags, mode); }
-int openat64(int dir, const char *path, int flags, ...) {
-    MODE; if (WRITES) FAIL(strike("open", path, 0)); return REAL(openat64)(dir, path, flags, mode); }
-ssize_t write(int fd, const void *data, size_t size) {
-    FAIL(strike_fd("write", fd)); return REAL(write)(fd, data, size); }
-ssize_t writev(int fd, const struct iovec *data, int parts) {
-    FAIL(strike_fd("write", fd)); return REAL(writev)(fd, data, parts); }
-ssize_t pwrite(int fd, const void *data, size_t size, off_t where) {
-    FAIL(strike_fd("write", fd)); return REAL(pwrite)(fd, data, size, where); }
-ssize_t pwrite64(int fd, const void *data, size_t size, off64_t where) {
-    FAIL(strike_fd("write", fd)); return REAL(pwrite64)(fd, data, size, where); }
-int fsync(int fd) { FAIL(strike_fd("fsync", fd)); return REAL(fsync)(fd); }
-int fdatasync(int fd) { FAIL(strike_fd("fsync", fd)); return REAL(fdatasync)(fd); }
-int ftruncate(int fd, off_t size) { FAIL(strike_fd("truncate", fd)); return REAL(ftruncate)(fd, size); }
-int ftruncate64(int fd, off64_t size) { FAIL(strike_fd("truncate", fd)); return REAL(ftruncate64)(fd, size); }
+static int strike_open(int dir, const char *path, int flags) {
+    if (!WRITES || !inside(path)) return 0;
+    off_t size = size_of(dir, path);
+    return strike("open", path, size < 0 ? flags & O_CREAT : size > 0 && flags & O_TRUNC, 0);
+}
 static int strike_rename(const char *from, const char *to) {
     char both[2 * PATH_MAX + 8];
     snprintf(both, sizeof both, "%s <- %s", to, inside(from) && from[0] == '/' ? from + length + 1 : from);
-    return strike("rename", both, 0);
+    return strike("rename", both, 1, 0);
 }
+static int strike_unlink(int dir, const char *path) { return strike("unlink", path, size_of(dir, path) >= 0, 1); }
+static int strike_truncate(int fd, off_t size) {
+    struct stat about;
+    return strike_fd("truncate", fd, fstat(fd, &about) || about.st_size != size);
+}
+
+int open(const char *path, int flags, ...) {
+    MODE; FAIL(strike_open(AT_FDCWD, path, flags)); return REAL(open)(path, flags, mode); }
+int open64(const char *path, int flags, ...) {
+    MODE; FAIL(strike_open(AT_FDCWD, path, flags)); return REAL(open64)(path, flags, mode); }
+int openat(int dir, const char *path, int flags, ...) {
+    MODE; FAIL(strike_open(dir, path, flags)); return REAL(openat)(dir, path, flags, mode); }
+int openat64(int dir, const char *path, int flags, ...) {
+    MODE; FAIL(strike_open(dir, path, flags)); return REAL(openat64)(dir, path, flags, mode); }
+ssize_t write(int fd, const void *data, size_t size) {
+    FAIL(strike_fd("write", fd, 1)); return REAL(write)(fd, data, size); }
+ssize_t writev(int fd, const struct iovec *data, int parts) {
+    FAIL(strike_fd("write", fd, 1)); return REAL(writev)(fd, data, parts); }
+ssize_t pwrite(int fd, const void *data, size_t size, off_t where) {
+    FAIL(strike_fd("write", fd, 1)); return REAL(pwrite)(fd, data, size, where); }
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t where) {
+    FAIL(strike_fd("write", fd, 1)); return REAL(pwrite64)(fd, data, size, where); }
+int fsync(int fd) { FAIL(strike_fd("fsync", fd, 0)); return REAL(fsync)(fd); }
+int fdatasync(int fd) { FAIL(strike_fd("fsync", fd, 0)); return REAL(fdatasync)(fd); }
+int ftruncate(int fd, off_t size) { FAIL(strike_truncate(fd, size)); return REAL(ftruncate)(fd, size); }
+int ftruncate64(int fd, off64_t size) { FAIL(strike_truncate(fd, size)); return REAL(ftruncate64)(fd, size); }
 int rename(const char *from, const char *to) { FAIL(strike_rename(from, to)); return REAL(rename)(from, to); }
 int renameat(int a, const char *from, int b, const char *to) {
     FAIL(strike_rename(from, to)); return REAL(renameat)(a, from, b, to); }
-int unlink(const char *path) { FAIL(strike("unlink", path, 1)); return REAL(unlink)(path); }
+int unlink(const char *path) { FAIL(strike_unlink(AT_FDCWD, path)); return REAL(unlink)(path); }
 int unlinkat(int dir, const char *path, int flags) {
-    FAIL(strike("unlink", path, 1)); return REAL(unlinkat)(dir, path, flags); }
-int rmdir(const char *path) { FAIL(strike("rmdir", path, 1)); return REAL(rmdir)(path); }
-int mkdir(const char *path, mode_t mode) { FAIL(strike("mkdir", path, 0)); return REAL(mkdir)(path, mode); }
+    FAIL(strike_unlink(dir, path)); return REAL(unlinkat)(dir, path, flags); }
+int rmdir(const char *path) { FAIL(strike("rmdir", path, 1, 1)); return REAL(rmdir)(path); }
+int mkdir(const char *path, mode_t mode) {
+    FAIL(strike("mkdir", path, size_of(AT_FDCWD, path) < 0, 0)); return REAL(mkdir)(path, mode); }
 
 static long shift(void) { return at && count >= at ? jump : 0; }
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -54,10 +54,11 @@ ROWS = 300
 DRIVERS = {"vertical": "bank", "horizontal": "hub"}
 OWNERS = {"vertical": ("bank", "shop", "telecom"), "horizontal": ("north", "south", "east")}
 HELPERS = {"vertical": {"ta": "authority", "csp": "csp"}, "horizontal": {"judge": "comparer", "notary": "authority"}}
-LIMITS = Limits(connect_seconds=2.0, request_seconds=10.0, wait_seconds=12.0)
+LIMITS = Limits(connect_seconds=2.0, request_seconds=8.0, wait_seconds=6.0)
 # The longest that any of these deadlines adds up to within one command, on a machine that is busy with other work.
 BOUND = 60.0
 KILL = -1  # in place of an errno
+SHORT_KEYS = {"paillier": {"key_bits": 512, "allow_insecure_key": True}}
 # What a party loads when it first needs it. Loaded here once, so that no fork has to.
 _LATE = """dp_accounting.pld.privacy_loss_distribution grpc._channel grpc._server grpc.experimental pandas
 pyarrow.compute pydantic.main typer._adapters veilboost.party.horizontal veilboost.party.vertical"""
@@ -95,7 +96,7 @@ class Process:
     def __init__(self, town: Town, name: str, party: str, arguments: tuple[str, ...], fault: Fault = NONE) -> None:
         self.party, self.code = party, None
         self._logs = town.logs / name
-        for kind in ("out", "err", "messages"):
+        for kind in ("out", "err", "events"):
             self._file(kind).write_bytes(b"")
         self.pid = os.fork()
         if self.pid == 0:
@@ -123,7 +124,7 @@ class Process:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
         _repeat_noise(self.party)
-        log = os.open(self._file("messages"), os.O_WRONLY | os.O_APPEND)
+        log = os.open(self._file("events"), os.O_WRONLY | os.O_APPEND)
         _count_messages(log, fault)
         if fault.lie:
             _lie(log, Changes(fault.lie, random.Random(fault.lie)))
@@ -134,8 +135,8 @@ class Process:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (fault.megabytes << 20),) * 2)
         sys.argv = ["veilboost", *arguments]
-        files = bytes(self._file("files"))
-        _LIBC.drill_arm(bytes(folder), files, ctypes.c_long(fault.at), fault.errno, ctypes.c_long(fault.jump))
+        events = bytes(self._file("events"))
+        _LIBC.drill_arm(bytes(folder), events, ctypes.c_long(fault.at), fault.errno, ctypes.c_long(fault.jump))
 
     # --- seen from outside ------------------------------------------------------------------------------
 
@@ -161,14 +162,19 @@ class Process:
         return self._file("err").read_text()
 
     @property
+    def events(self) -> list[tuple[str, str]]:
+        """What it did so far, in order: "file", "idle" (see `shim.c`), "message" or "lie", and a text about it."""
+        lines = self._file("events").read_text().splitlines()
+        return [(what, about) for what, _, about in (line.partition(" ") for line in lines)]
+
+    @property
     def files(self) -> list[str]:
-        """Its file operations so far, a line each."""
-        path = self._file("files")
-        return path.read_text().splitlines() if path.exists() else []
+        """Its file operations so far."""
+        return [about for what, about in self.events if what in {"file", "idle"}]
 
     @property
     def messages(self) -> list[str]:
-        return self._file("messages").read_text().splitlines()
+        return [about for what, about in self.events if what == "message"]
 
 
 def _repeat_noise(party: str) -> None:
@@ -189,7 +195,7 @@ def _count_messages(log: int, fault: Fault) -> None:
     def seen(what: str) -> None:
         nonlocal count
         count += 1
-        os.write(log, f"{count} {what}\n".encode())
+        os.write(log, f"message {count} {what}\n".encode())
         if count == fault.message:
             if not fault.signal:
                 threading.Event().wait()
@@ -211,7 +217,7 @@ def _lie(log: int, change: Changes) -> None:
     def encode_changed(message: Message) -> bytes:
         changed = change(message)
         if changed is not message:
-            os.write(log, f"0 lie about {change.what}\n".encode())
+            os.write(log, f"lie about {change.what}\n".encode())
         return encode(changed)
 
     for module in (rpc, veilboost.party.session):
@@ -219,14 +225,22 @@ def _lie(log: int, change: Changes) -> None:
 
 
 class Town:
-    """The files of all parties of one protocol's job, and their processes."""
+    """The files of all parties of one protocol's job, and their processes.
 
-    def __init__(self, folder: Path, protocol: str, options: Mapping[str, Any] | None = None) -> None:
+    A vertical job has two passive parties and aligns by PSI with two helpers. A `shorter` one has one passive party,
+    finds its rows aligned, and has two trees, not three; keys of Paillier are short in it.
+    """
+
+    def __init__(
+        self, folder: Path, protocol: str, options: Mapping[str, Any] | None = None, *, shorter: bool = False
+    ) -> None:
         self.folder, self.logs, self.protocol = folder, folder.with_name(folder.name + "-logs"), protocol
         self.spec = protocol_named(protocol)
         setting = self.spec.setting
-        self.driver, self.owners = DRIVERS[setting], OWNERS[setting]
-        wanted = {"authority", "csp"} if setting == "vertical" else set(self.spec.helpers)
+        self.driver, self.owners = DRIVERS[setting], OWNERS[setting][: 2 if shorter else None]
+        self._shorter = shorter
+        alignment = set[str]() if setting == "horizontal" or shorter else {"authority", "csp"}
+        wanted = alignment | set(self.spec.helpers)
         self.helpers = {name: role for name, role in HELPERS[setting].items() if role in wanted}
         self.others = tuple(name for name in (*self.helpers, *self.owners) if name != self.driver)
         self.everyone = (self.driver, *self.others)
@@ -239,7 +253,7 @@ class Town:
         made = os.fork()  # pyarrow starts threads, which no later fork may inherit
         if made == 0:
             try:
-                self._write_files(dict(options or {}))
+                self._write_files(dict(options or (SHORT_KEYS.get(protocol, {}) if shorter else {})))
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -259,6 +273,7 @@ class Town:
                 at = self.owners.index(name)
                 if self.spec.setting == "vertical":
                     rows, columns = np.sort(rng.permutation(ROWS)[: ROWS * 9 // 10]), (2 * at, 2 * at + 1)
+                    rows = np.arange(ROWS) if self._shorter else rows
                 else:
                     rows, columns = np.arange(ROWS)[at :: len(self.owners)], range(3)
                 table: dict[str, Any] = {"id": [f"c{row:04d}" for row in rows]}
@@ -267,8 +282,9 @@ class Town:
                     table["late"] = late[rows]
                 pq.write_table(pa.table(table), self.folder / f"{name}.parquet")
             self.write_settings(name)
+        trees = 2 if self._shorter else 3
         config = TrainingConfig(
-            objective="binary", n_estimators=3, max_depth=2, max_bin=8, learning_rate=0.3, options=dict(options)
+            objective="binary", n_estimators=trees, max_depth=2, max_bin=8, learning_rate=0.3, options=dict(options)
         )
         config = replace(config, **self.spec.fixed)
         try:
@@ -314,7 +330,7 @@ class Town:
         for name in self.others:
             port = self.ports["proxy" if name == proxied else name]
             parties[name] = JobParty(f"127.0.0.1:{port}", role=self.helpers.get(name, self.spec.data_role))
-        how = {"alignment": "hmac_csp"} if vertical else {}
+        how = {"alignment": "prealigned" if self._shorter else "hmac_csp"} if vertical else {}
         job = Job(name=JOB, parties=parties, protocol=self.protocol, training=self._config, **how)
         (self.folder / job_file(proxied)).write_text(commented_toml(job, "A short job."))
 
@@ -347,6 +363,8 @@ class Town:
         for name in ended or tuple(self.daemons):
             if name in self.daemons:
                 self.daemons.pop(name).kill()
+        for name in set(self.everyone) - set(self.daemons):  # as at its first start, so that it counts the same
+            shutil.rmtree(self.folder / f"runs-{name}", ignore_errors=True)
         for path in (*self.folder.glob("runs-*/*"), *self.folder.glob("kept-*")):
             if path.is_dir():
                 shutil.rmtree(path)

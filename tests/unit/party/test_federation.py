@@ -29,8 +29,12 @@ from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer, turns
 
 pytestmark = pytest.mark.fast
-KINDS = ("PlainRound", "StatisticsRequest", "SplitRequest", "Checkpoint")
-ROUNDS = (*KINDS, "PlainSums", "SplitAnswer", "CheckpointStored")
+KINDS = {
+    "plain": ("PlainRound", "StatisticsRequest", "SplitRequest", "Checkpoint"),
+    "lattice": ("LatticeRound", "SplitRequest", "Checkpoint"),
+    "smm2": ("Smm2Round", "SplitRequest", "Checkpoint"),
+}
+ROUNDS = (*KINDS["plain"], "PlainSums", "SplitAnswer", "CheckpointStored")
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +94,22 @@ def test_a_party_that_is_not_there_is_named(town: Town) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passive", "depth"), [(("shop",), 3), (("shop", "telecom"), 3), (("shop",), 10)], ids=["one", "two", "short trees"]
+    ("passive", "depth", "protocol"),
+    [
+        (("shop",), 3, "plain"),
+        (("shop", "telecom"), 3, "plain"),
+        (("shop",), 10, "plain"),
+        (("shop", "telecom"), 3, "lattice"),
+        (("shop",), 3, "smm2"),
+    ],
+    ids=["one", "two", "short trees", "with a key", "with a scale"],
 )
 def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
-    town: Town, monkeypatch: pytest.MonkeyPatch, passive: tuple[str, ...], depth: int
+    town: Town, monkeypatch: pytest.MonkeyPatch, passive: tuple[str, ...], depth: int, protocol: str
 ) -> None:
     """Each kind of request fails once as it does at a party that was started anew."""
+    for party in ("bank", *passive):
+        town.settle(party, policy={"protocols": (protocol,), "allow_unprotected": (protocol,)})
     lost: set[tuple[str, str]] = set()
     config = replace(CONFIG, n_estimators=6, max_depth=depth)
     handle = VerticalSession.handle
@@ -103,7 +117,7 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
     def forgetful(session: VerticalSession, peer: PeerIdentity, requests: list[tuple[Message, bytes]]) -> bytes:
         for message, _ in requests:
             kind = session.settings.name, message.type_name()
-            if kind not in lost and session.began and message.type_name() in KINDS:
+            if kind not in lost and session.began and message.type_name() in KINDS[protocol]:
                 lost.add(kind)
                 raise StaleSession("it was started anew")
             session.began = session.began or message.type_name() == "Checkpoint"
@@ -113,13 +127,15 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
     monkeypatch.setattr(VerticalSession, "began", False, raising=False)
     daemons = {party: Daemon(load_party(town.folder / f"{party}.toml")) for party in passive}
     try:
-        job = town.write_job({party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()}, config=config)
+        job = town.write_job(
+            {party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()}, config=config, protocol=protocol
+        )
         assert Federation(job, town.folder / "bank.toml").train(progress=False).rounds == config.n_estimators
     finally:
         for daemon in daemons.values():
             daemon.stop()
-    assert lost == {(party, kind) for party in daemons for kind in KINDS}
-    assert town.sha(parties=("bank", *passive)) == town.simulated(config, ("bank", *passive))
+    assert lost == {(party, kind) for party in daemons for kind in KINDS[protocol]}
+    assert town.sha(parties=("bank", *passive)) == town.simulated(config, ("bank", *passive), protocol)
 
 
 # --- what is shown ----------------------------------------------------------------------------------------

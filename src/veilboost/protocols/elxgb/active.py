@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class DpnsCipher(roles.StatisticsCipher):
         return replace(start, gradients=with_counts(self._sent, scale), scale=scale)
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        grid = vars(current.start.scale)
+        grid = asdict(current.start.scale)
         return {name: NoisyRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:

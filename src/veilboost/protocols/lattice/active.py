@@ -55,6 +55,7 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         peers = {name: layouts[name] for name in self.context.peers.names}
+        self._runs.begin_training(peers)
         if not peers:
             return
         slots, features = (max(getattr(each, name) for each in peers.values()) for name in ("slots", "features"))

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.lattice.keys import (
@@ -52,6 +53,9 @@ class LevelsInRuns(ActiveLayout):
         self._value_bits, self._streams, self._check_room = value_bits, streams, check_room
         # Derived from the job's own key, so that a resumed job encrypts as before.
         self._key = SecretKey(context.randomness.for_request("lattice key"))
+
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
+        """A party may have been started anew: it needs the key again."""
         self._key_sent = False
 
     def openings(self, openings: roles.Openings) -> roles.Openings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class LdpCipher(roles.StatisticsCipher):
         return replace(start, gradients=self.context.block.placed(with_counts(self._sent, start.scale)))
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        grid = vars(current.start.scale)
+        grid = asdict(current.start.scale)
         return {name: LdpRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from veilboost.boost.grower import Level, Round
@@ -34,7 +36,7 @@ class Smm2Cipher(roles.StatisticsCipher):
         return start
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        return {name: Smm2Round(**vars(each), **vars(current.start.scale)) for name, each in openings.items()}
+        return {name: Smm2Round(**vars(each), **asdict(current.start.scale)) for name, each in openings.items()}
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return current, smm.without_single_rows(level)
