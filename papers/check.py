@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import SystemRandom
 from statistics import pstdev
 from typing import Any
 
@@ -63,7 +62,8 @@ def check(
         if stored.get(cell) is not None
     ]
     count = min(len(every), max(1, math.ceil(share * len(every))))
-    for target, cell, stored in SystemRandom().sample(every, count):
+    chosen: list[int] = np.random.default_rng().choice(len(every), count, replace=False).tolist()
+    for target, cell, stored in [every[place] for place in chosen]:
         watch(target, cell)
         before, after = stored.get(cell) or {}, cell.measure()
         drawings = [stored.get(each) or {} for each in target.planned(context) if _alike(each.key, cell.key)]

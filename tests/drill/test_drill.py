@@ -51,12 +51,12 @@ SEEN = """file open new, idle open old, idle open old, file open old, idle open 
 idle fsync empty, idle truncate empty, file truncate empty, file rename other <- new, idle mkdir made,
 file mkdir another, file unlink other, idle unlink absent"""
 
+
 def test_a_job_goes_on_without_participants_that_are_killed() -> None:
     command = [sys.executable, str(PROGRAM.with_name("dropouts.py")), "--moments", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 3
-
 
 
 @needs_shim

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.bins import KIND_CODES
 from veilboost.boost.limits import ColumnConstraints
 from veilboost.errors import MalformedMessage
 from veilboost.fields import FORMS
 from veilboost.protocols.vertical.messages import ColumnsOffered
-from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import ColumnKind, PartyName
 
 MOST_SETS = 1000
@@ -34,7 +34,7 @@ def checked_constraints(name: PartyName, offered: ColumnsOffered) -> ColumnConst
     """The constraints that a party offers with its columns."""
     features, direction, starts = len(offered.kind), offered.direction, offered.set_starts
     numeric = offered.kind == KIND_CODES[ColumnKind.NUMERIC]
-    if len(direction) not in (0, features) or not within(direction.astype(np.int32), -1, 2):
+    if len(direction) not in (0, features) or not np.isin(direction, (-1, 0, 1)).all():
         raise MalformedMessage(f"{name} offered directions for other columns")
     if len(direction) and (direction[~numeric] != 0).any():
         raise MalformedMessage(f"{name} offered a direction for a column of categories")
@@ -55,6 +55,6 @@ def checked_constraints(name: PartyName, offered: ColumnsOffered) -> ColumnConst
     ):
         raise MalformedMessage(f"{name} offered inconsistent sets of columns")
     columns = np.split(offered.set_columns, edges[1:-1]) if names else []
-    if not all(within(each, 0, features) and increasing(each) for each in columns):
+    if not all(_native.increasing_below(each, features) for each in columns):
         raise MalformedMessage(f"{name} offered sets of columns that do not exist, or one twice")
     return ColumnConstraints(direction, dict(zip(names, columns, strict=True)))
