@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOADED = """veilboost.cli.main veilboost.party.daemon veilboost.party.federation veilboost.party.horizontal
-veilboost.party.predicting veilboost.party.vertical veilboost.console.app veilboost.service.app
-dp_accounting.pld.privacy_loss_distribution
+veilboost.party.predicting veilboost.party.vertical veilboost.party.vertical_session
+veilboost.console.app veilboost.service.app dp_accounting.pld.privacy_loss_distribution
 grpc._channel grpc._server grpc.experimental pandas pyarrow.compute pydantic.main"""
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(LOADED.split())

@@ -61,7 +61,8 @@ KILL = -1  # in place of an errno
 SHORT_KEYS = {"paillier": {"key_bits": 512, "allow_insecure_key": True}}
 # What a party loads when it first needs it. Loaded here once, so that no fork has to.
 _LATE = """dp_accounting.pld.privacy_loss_distribution grpc._channel grpc._server grpc.experimental pandas
-pyarrow.compute pydantic.main typer._adapters veilboost.party.horizontal veilboost.party.vertical"""
+pyarrow.compute pydantic.main typer._adapters veilboost.party.horizontal veilboost.party.vertical
+veilboost.party.vertical_session"""
 for _name in _LATE.split():
     import_module(_name)
 _LIBC = ctypes.CDLL(None)

@@ -41,6 +41,12 @@ def batches_of(table: PartyTable) -> int:
     return batches_for(table.rows) if isinstance(table.ids, ShardedArray) else 1
 
 
+def known_rows(settings: PartySettings, job: Job, table: PartyTable) -> int | None:
+    """The rows of a job before its alignment; None if PSI will find them. A table that is too small stays so."""
+    found = alignment_named(job.alignment).finds_by_id and table.rows >= settings.policy.min_rows
+    return None if found else table.rows
+
+
 def requested_batches(settings: PartySettings) -> int:
     """The number of batches into which this party needs ids to be partitioned. Reads only the metadata of its files."""
     source = settings.own_data.parquet

@@ -78,7 +78,7 @@ SESSIONS: dict[type[Message], str] = {
 }
 OPENINGS = Catalogue(tuple(SESSIONS))
 TRAINING: dict[Setting, str] = {
-    "vertical": "veilboost.party.vertical:VerticalSession",
+    "vertical": "veilboost.party.vertical_session:VerticalSession",
     "horizontal": "veilboost.party.horizontal:HorizontalSession",
 }
 

@@ -30,7 +30,7 @@ from veilboost.party.federation import coordinate
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
-from veilboost.party.vertical import VerticalSession
+from veilboost.party.vertical_session import VerticalSession
 from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.wire.transcript import Transcript, read_transcript
 

@@ -27,7 +27,7 @@ from veilboost.errors import (
     UnexpectedMessage,
 )
 from veilboost.party import batches
-from veilboost.party import vertical as job_session
+from veilboost.party import vertical_session as job_session
 from veilboost.party.batches import HelperBatches, agreed_batches
 from veilboost.party.coordinator import Watch
 from veilboost.party.daemon import PartyHost

@@ -30,7 +30,7 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.federation import Federation
 from veilboost.party.job import Job
 from veilboost.party.settings import load_party
-from veilboost.party.vertical import VerticalSession
+from veilboost.party.vertical_session import VerticalSession
 
 pytestmark = pytest.mark.fast
 FIRST, MORE = replace(CONFIG, n_estimators=3), replace(CONFIG, n_estimators=5)

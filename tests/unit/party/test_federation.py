@@ -23,7 +23,7 @@ from veilboost.party.identity import PeerIdentity
 from veilboost.party.messages import Accepted, BeginAlignment, Checkpoint, Propose
 from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.party.settings import load_party
-from veilboost.party.vertical import VerticalSession
+from veilboost.party.vertical_session import VerticalSession
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript, shown_to, traffic_by_peer, turns

@@ -231,7 +231,7 @@ def test_the_same_job_proposed_again_takes_its_table_back(host, bank):
 
 def aligned(host, bank, rows=200):
     """A host that is ready to train; the bank's side of the alignment is played here."""
-    from veilboost.party.vertical import VerticalSession
+    from veilboost.party.vertical_session import VerticalSession
 
     ask = Asker(host, bank)
     assert ask(propose(job(trees=2))).kind is Kind.ANSWER
@@ -475,7 +475,7 @@ def test_an_error_of_its_own_does_not_end_the_party(host, bank, monkeypatch, cap
 
     ask = Asker(host, bank)
     ask(propose(job()))
-    monkeypatch.setattr("veilboost.party.vertical.VerticalSession._begin_alignment", explode)
+    monkeypatch.setattr("veilboost.party.vertical_session.VerticalSession._begin_alignment", explode)
     answer = ask(BeginAlignment())
     assert code_of(answer) == "VB-1707"
     assert b"4711" not in answer.body

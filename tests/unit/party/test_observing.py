@@ -37,7 +37,7 @@ from veilboost.party.messages import Pong, Propose
 from veilboost.party.metrics import Metrics
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import DataSettings, LoggingSettings, PartySettings, PeerSettings, load_party
-from veilboost.party.vertical import VerticalSession
+from veilboost.party.vertical_session import VerticalSession
 from veilboost.privacy.event import Adjacency, Duchi
 from veilboost.privacy.ledger import Ledger
 from veilboost.wire.grpc import HEALTH, HELLO_BYTES, SERVICE, Greeting, LinkLimits, dial

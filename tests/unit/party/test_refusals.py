@@ -24,7 +24,7 @@ from veilboost.party.job import load_job
 from veilboost.party.messages import Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings, load_party
-from veilboost.party.vertical import VerticalSession
+from veilboost.party.vertical_session import VerticalSession
 from veilboost.wire.grpc import StreamLink
 from veilboost.wire.message import encode
 from veilboost.wire.rpc import Caller, Kind, Packet, failure_body, failure_from, failure_text
