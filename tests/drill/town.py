@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,12 @@ veilboost.party.vertical_session"""
 for _name in _LATE.split():
     import_module(_name)
 _LIBC = ctypes.CDLL(None)
-veilboost.cli.main.app = typer.main.get_command(veilboost.cli.main.app)  # type: ignore[assignment] - built once
+
+
+@cache
+def build_command() -> None:
+    """Build the command once, so that no fork has to."""
+    veilboost.cli.main.app = typer.main.get_command(veilboost.cli.main.app)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,7 @@ class Town:
     def __init__(
         self, folder: Path, protocol: str, options: Mapping[str, Any] | None = None, *, shorter: bool = False
     ) -> None:
+        build_command()
         self.folder, self.logs, self.protocol = folder, folder.with_name(folder.name + "-logs"), protocol
         self.spec = protocol_named(protocol)
         setting = self.spec.setting

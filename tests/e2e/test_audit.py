@@ -63,15 +63,19 @@ def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
     assert "bins from sums" in (town.folder / "page.html").read_text()
 
 
+def decisive(protocol: str) -> set[str]:
+    """The decisive attacks on a job in which no participant is lost."""
+    return {name_of(each) for each in protocol_named(protocol).evidence if each.attack != "secagg_differences"}
+
+
 @pytest.mark.parametrize("protocol", ["mal", "secagg"])
 def test_a_horizontal_simulation_can_be_attacked_in_one_go(town: Town, protocol: str) -> None:
     options = ("simulate", "--dataset", "breast_cancer", "--protocol", protocol, "--participants", "4", "--trees", "2")
     found = town.answer(*options, "--max-bin", "16", "--no-baselines", "--audit", "--audit-html", "page.html")
-    decisive = {name_of(evidence) for evidence in protocol_named(protocol).evidence}
-    assert {item["attack"] for item in found["findings"]} >= decisive
+    assert {item["attack"] for item in found["findings"]} >= decisive(protocol)
     assert {item["victim"] for item in found["findings"]} == {f"participant{k}" for k in range(4)}
     page = (town.folder / "page.html").read_text()
-    assert all(name in page for name in decisive)
+    assert all(name in page for name in decisive(protocol))
 
 
 def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path: Path) -> None:
@@ -92,8 +96,7 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
             found = json.loads(done.stdout)
             assert found["protocol"] == protocol
             assert {item["victim"] for item in found["findings"]} == set(OWNERS)
-            decisive = {name_of(evidence) for evidence in protocol_named(protocol).evidence}
-            assert {item["attack"] for item in found["findings"]} >= decisive
+            assert {item["attack"] for item in found["findings"]} >= decisive(protocol)
             assert {item["adversary"] for item in found["findings"]} == {HUB, *(["judge"] if helpers else ())}
             told = {item["attack"] for item in found["findings"] if item["adversary"] == "judge"}
             assert told == ({mal_extremes.name} if helpers else set())

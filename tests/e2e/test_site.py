@@ -152,7 +152,7 @@ def test_the_index_of_the_search_has_every_term_of_the_glossary(site: Path) -> N
 
 def test_the_reference_has_parameters_with_their_defaults(site: Path) -> None:
     text = re.sub(r"<[^>]+>", "", (site / "reference" / "api" / "estimators.html").read_text(encoding="utf-8"))
-    assert re.search(r"n_estimators:\s*int\s*=\s*100", text)
+    assert re.search(r"max_depth:\s*int\s*=\s*6", text)
     assert "DEFAULTS" not in text
     for name in ("VerticalClassifier", "HorizontalRegressor", "feature_importances_", "participants"):
         assert name in text

@@ -135,7 +135,11 @@ def test_with_a_budget_only_masks_depend_on_c(n_active, others, c):
     """Longer coefficients go with smaller masks; what is left in sums is the same."""
     for budget in ("release", "entry", "label"):
         one, other = (
-            Noise.of(TrainingConfig(options={"budget": budget, "c": length}, categories="ordinal"), 1000, 10)
+            Noise.of(
+                TrainingConfig(n_estimators=100, options={"budget": budget, "c": length}, categories="ordinal"),
+                1000,
+                10,
+            )
             for length in (1.0, c)
         )
         left = [float(noise.left_in_sums([n_active], n_active + others)[0]) for noise in (one, other)]

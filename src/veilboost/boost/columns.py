@@ -376,14 +376,15 @@ def _by_matrix(matrices: Sequence[Bins], rows: RowGroups) -> list[tuple[Bins, In
 
 def kinds_of(columns: Sequence[Column], config: TrainingConfig) -> tuple[tuple[ColumnKind, ...], tuple[int, ...]]:
     """The kind of each column, and its number of categories."""
-    kinds = tuple(_kind(column, config) for column in columns)
+    kinds = tuple(kind_of(column.categories, config) for column in columns)
     return kinds, tuple(len(column.categories or ()) for column in columns)
 
 
-def _kind(column: Column, config: TrainingConfig) -> ColumnKind:
-    if column.categories is None or config.categories == "ordinal":
+def kind_of(categories: Sequence[str] | None, config: TrainingConfig) -> ColumnKind:
+    """How a column with these categories is split; None: it has numbers."""
+    if categories is None or config.categories == "ordinal":
         return ColumnKind.NUMERIC
-    few = len(column.categories) < config.max_cat_to_onehot
+    few = len(categories) < config.max_cat_to_onehot
     return ColumnKind.ONEHOT if few or config.categories == "onehot" else ColumnKind.SETS
 
 

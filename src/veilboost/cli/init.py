@@ -286,7 +286,7 @@ def _with_roles(parties: Sequence[_Party], spec: ProtocolSpec) -> list[_Party]:
 
 
 def _job(name: str, parties: Sequence[_Party], spec: ProtocolSpec, alignment: str) -> Job:
-    from veilboost.config import TrainingConfig
+    from veilboost.config import AUTO_ROUNDS, ROUNDS, TrainingConfig
     from veilboost.party.job import Job, JobParty
 
     driver = next((each for each in parties if each.role == spec.driver), None)
@@ -300,7 +300,9 @@ def _job(name: str, parties: Sequence[_Party], spec: ProtocolSpec, alignment: st
         each.name: JobParty(each.address, "out" if each.address or each is driver else "in", each.role)
         for each in parties
     }
-    training = TrainingConfig(objective="binary" if spec.declared_classes else "auto", **spec.fixed)
+    objective = "binary" if spec.declared_classes else "auto"
+    rounds = AUTO_ROUNDS if spec.chooses_rounds else ROUNDS
+    training = TrainingConfig(objective=objective, n_estimators=rounds, **spec.fixed)
     try:
         return Job(name=name, parties=entries, protocol=spec.name, alignment=alignment, training=training)
     except ImpossibleSetting as error:

@@ -51,7 +51,9 @@ class EarlierRun:
         trees = run.status.get("trees")
         if not isinstance(trees, int):
             raise NothingToResume(
-                f"the run {job.continues!r} was made by an earlier release, and cannot be continued", _NEW, public=True
+                f"the run {job.continues!r} was made by an earlier release, and cannot be continued",
+                "train a new model, without continues",
+                public=True,
             )
         return EarlierRun(run, run.load_share(), trees)
 
@@ -67,7 +69,8 @@ class EarlierRun:
                 f"the rows of {self.share.party}, their order or their values are not those of the run "
                 f"{self.run.path.name!r}",
                 "continue it with the same tables, or " + _NEW,
-                public="the party's rows are not those of the run that the job continues; " + _NEW,
+                public="the party's rows are not those of the run that the job continues; "
+                "train a new model, without continues",
             )
         return with_columns_of(self.share, table)
 

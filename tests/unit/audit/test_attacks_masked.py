@@ -183,7 +183,7 @@ def test_the_default_budget_withstands_few_trees_and_not_as_many_as_a_job_has():
     assert not few.succeeded
     columns = make_columns(4, 200, numeric=2)
     tables = split_among(columns, make_labels(4, columns), 2)
-    config = TrainingConfig(objective="binary", max_depth=1, categories="ordinal")
+    config = TrainingConfig(objective="binary", n_estimators=100, max_depth=1, categories="ordinal")
     assert (config.n_estimators, config.max_bin, config.options) == (100, 64, {})
     run = simulate_training(tables, "p0", "masked", config, record="payload", unsafe_noise_seed=0)
     views, truth = views_of_simulation(run, tables)

@@ -45,7 +45,7 @@ def test_a_node_is_summed_once_in_a_request():
 
 
 def test_copies_of_a_node_average_the_noise_away_where_they_are_taken(monkeypatch):
-    monkeypatch.setattr(passive, "increasing", lambda values: True)
+    monkeypatch.setattr(passive._native, "increasing_below", lambda values, limit: True)
     found = duplicated_nodes(tables(64)["p1"], NOISED)
     assert found.verdict == "succeeded"
     assert found.outcome.value > 0.5  # 1 - 1/8 is expected

@@ -54,9 +54,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (theorem3, "EPSILONS", (2.0, 6.0)),
         (theorem3, "RATIOS", (0.1, 1.0, 10.0)),
         (overhead, "ROWS", (50, 100, 150, 200)),
-        (overhead, "POINT_ROWS", 50),
+        (overhead, "POINT_ROWS", 150),
         (overhead, "SMALL", (50, 100)),
-        (overhead, "LONG_KEY", overhead.METHODS[1]),
+        (overhead, "LONG_KEY", replace(overhead.METHODS[1], reading="a long key")),
         (tradeoff, "EPSILONS", (tradeoff.DEFAULT.eps_ap,)),
         (tradeoff, "SETS", ("default_credit",)),
     ):

@@ -104,7 +104,7 @@ def test_limits_count_what_they_counted_before() -> None:
     assert worst_epsilon([noised, ExactRelease(**ABOUT)], 1e-5) == float("inf")
     account = MemoryAccount()
     book = ExactReleases(protocol_named("sealed"), Role.PASSIVE, account, ("bank",))
-    book.before_round(TrainingConfig(objective="binary"), 0, 500, 64, 1)
+    book.before_round(TrainingConfig(objective="binary", n_estimators=100), 0, 500, 64, 1)
     assert all(isinstance(event, ExactRelease) and event.counted for event in account.events)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, cast
 import numpy as np
 
 from veilboost.boost.bins import BinLayout
-from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_cuts, kinds_of
+from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_cuts, kind_of, kinds_of
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, VeilBoostError
@@ -19,7 +19,6 @@ from veilboost.protocols.horizontal.schema import Schema
 from veilboost.types import BoolArray, Column, ColumnKind, Float32Array, Float64Array, Int32Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
-_KINDS = {"ordinal": ColumnKind.NUMERIC, "onehot": ColumnKind.ONEHOT, "sets": ColumnKind.SETS}
 HOLDER = "model"  # owner of the only share of such a model; the server and every participant have a copy
 
 
@@ -192,7 +191,7 @@ def block_of_bins(
     schema: Schema, cuts: Sequence[Float32Array], config: TrainingConfig, bins: Any, threads: int
 ) -> ColumnBlock:
     """Return columns without values, as a server has them: only cut points and, for these rows, bins."""
-    kinds = [ColumnKind.NUMERIC if info.categories is None else _KINDS[config.categories] for info in schema.columns]
+    kinds = [kind_of(info.categories, config) for info in schema.columns]
     return ColumnBlock(
         rows=len(bins),
         kinds=tuple(kinds),
