@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,7 @@ class Session(ABC):
         logs.bind(**self.concerns)
         self.proposer = peer.party
         self.last_request = time.monotonic()
-        self.last_link = 0.0  # when the proposer was last seen to have a link open
+        self.last_link = -math.inf  # when the proposer was last seen to have a link open
         self.link: Link | None = None  # of the proposer's last request
         self.over = False
         self._transcript = Transcript(self.settings.name)

@@ -410,6 +410,12 @@ def test_idle_sessions_make_room(busy, bank):
     assert len(busy._sessions) == len(busy._conversations) == 1
 
 
+def test_silence_of_a_proposer_without_a_link_begins_with_its_last_request(busy):
+    for session in busy._sessions.values():
+        session.last_request -= 1e9  # longer than any machine runs, whose clock begins when it starts
+        assert session.silence() >= 1e9
+
+
 def test_a_session_that_works_for_long_is_not_idle(busy, bank):
     for session in busy._sessions.values():
         session.last_request -= 2 * busy.settings.limits.wait_seconds
