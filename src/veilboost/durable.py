@@ -63,10 +63,14 @@ def replace_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder, and those above it, that only their owner can access; an existing one is not changed."""
+    """Create a folder, and those above it, that only their owner can access; an existing one is not changed.
+
+    What is written into a new folder later survives a power failure only if the folder does.
+    """
     for each in reversed((folder, *folder.parents)):
         if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
+            _flush_folder(each.parent)
 
 
 def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:

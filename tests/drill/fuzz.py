@@ -1,4 +1,4 @@
-"""Hostile input: changed frames, packets, TOML, certificates, model files and ledgers, and changed messages in jobs.
+"""Hostile input: changed frames, packets, TOML, certificates, files of a party, and changed messages in jobs.
 
     python tests/drill/fuzz.py [--inputs 1000000] [--seed 0] [--targets decode packets] [--out FILE]
     python tests/drill/fuzz.py --jobs 200 [--protocols mal secagg]
@@ -23,26 +23,49 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 
 import numpy as np
-from lies import change_messages
+from lies import VARIANTS, change_messages
 from outcomes import outcome_of
 
 from veilboost.align.api import all_alignments
+from veilboost.align.slots import SlotOwner, SlotTable
+from veilboost.boost.booster import Progress, RoundResult
 from veilboost.config import TrainingConfig
+from veilboost.console.users import Users
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import VeilBoostError
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.model.share import MembershipChange
 from veilboost.model.store import load_share, save_share
 from veilboost.party import simulation
+from veilboost.party.approvals import (
+    APPROVALS,
+    CLOSED,
+    DECISION,
+    PROPOSAL,
+    decide,
+    find_proposal,
+    list_proposals,
+    require_approval,
+    use_approval,
+    verify,
+)
 from veilboost.party.certs import init_authority, issue
+from veilboost.party.deployed import asked_by_day
+from veilboost.party.deployment_folder import DeploymentFolder, DeploymentStatus, Trail
 from veilboost.party.hub import LINK
 from veilboost.party.identity import check_signed, load_identity, peer_identity, sign
 from veilboost.party.job import Job, JobParty, read_job
+from veilboost.party.lifecycle import about
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.party.policy import Policy
+from veilboost.party.predicting import PREDICTIONS_FILE, spend_daily, spent_today
+from veilboost.party.proposals import Subject
+from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings, load_party
 from veilboost.privacy.event import Adjacency, ExactRelease
@@ -56,7 +79,10 @@ from veilboost.wire.rpc import Kind, Packet, failure_from, from_chunks, to_chunk
 
 SLOW = 1.0  # seconds that one input may take
 MOST_MEGABYTES = 512  # by which all inputs together may raise the peak
-SHARES = {"decode": 55, "packets": 25, "failures": 5, "jobs": 4, "settings": 3, "proofs": 4, "models": 3, "ledgers": 1}
+SHARES = {
+    **{"decode": 50, "packets": 25, "failures": 5, "jobs": 4, "settings": 3, "proofs": 4, "models": 3, "ledgers": 1},
+    "states": 5,
+}
 # Modules whose branches guide atheris.
 GUIDED = (
     *(f"veilboost.party.{name}" for name in ("identity", "job", "sections")),
@@ -151,6 +177,7 @@ def targets(folder: Path) -> dict[str, Target]:
     identity = load_identity(certificate, folder / "bank.key", folder / "ca.crt")
     parties = {"bank": JobParty(role="active"), "shop": JobParty("127.0.0.1:7400")}
     job = Job(name="credit", parties=parties, protocol="lattice", training=TrainingConfig(n_estimators=3))
+    certificates = CertificateSettings(certificate, folder / "bank.key", folder / "ca.crt")
     settings = PartySettings(
         name="bank",
         certificates=CertificateSettings(Path("bank.crt"), Path("bank.key"), Path("ca.crt")),
@@ -190,6 +217,7 @@ def targets(folder: Path) -> dict[str, Target]:
         "proofs": Target(proofs, [proof, certificate.read_bytes()]),
         "models": _models(folder / "share"),
         "ledgers": _ledgers(folder / "ledger.sqlite"),
+        "states": _states(replace(settings, runs=folder / "state", certificates=certificates)),
     }
 
 
@@ -243,6 +271,70 @@ def _ledgers(path: Path) -> Target:
     return Target(read, [seed])
 
 
+def _states(settings: PartySettings) -> Target:
+    """A file of a run, a deployment, an approval or the console: the number of its reader, and its content."""
+    run, tables = RunFolder.create(settings.runs, "credit"), make_columns(3, 60, 3, 1)
+    trained = simulation.simulate_training(
+        split_among(tables, make_labels(3, tables), 2), "p0", "plain", TrainingConfig(n_estimators=2, max_depth=2)
+    )
+    run.note(party="bank", state="parked", membership=[vars(MembershipChange("shop", "lost", 1, 0, "gone"))])
+    history, margin = [RoundResult(0, 0.1, 0.5, None)], np.zeros((1, 60))
+    progress = Progress(list(trained.shares["p0"].skeleton.trees), margin, history)
+    run.checkpoints.save(trained.shares["p0"], 2, JobRandomness(), {"shop": "ab"}, progress)
+    now = time.time()
+    status = DeploymentStatus("credit", 1, "credit", "bank", ("shop",), now, now + 1e6, 2)
+    deployed = DeploymentFolder.create(settings, "1" * 32, status)
+    slots, _ = SlotOwner(deployed.key).updated(SlotTable.of(None), np.arange(5))
+    deployed.save_index(vars(slots))
+    trail = Trail(deployed)
+    trail.add(peer="bank", what="scored", rows=1, slots=[2])
+    trail.close()
+    peer = peer_identity(settings.certificates.cert.read_bytes())
+    about_it = {"settings": {"n_estimators": "3"}, "table": "main", "columns": ("a",), "rows": 60}
+    subject = Subject(kind="training", role="active", job="credit", protocol="plain", **about_it)
+    with suppress(VeilBoostError):  # a person decides first
+        require_approval(replace(settings, policy=replace(settings.policy, approval="ask")), peer, "d", lambda: subject)
+    (held,) = list_proposals(settings)
+    decide(settings, held.id, True, by="anna", reason="contract")
+    use_approval(settings, find_proposal(settings, held.id))
+    approval = settings.runs / APPROVALS / held.id
+    users = Users(settings.runs / "console.json")
+    users.add("anna", "approver", "a long password")
+    spend_daily(settings, PREDICTIONS_FILE, 5)
+    file_of_index, checkpoint = deployed.path / "index.npz", run.path / "checkpoint" / "2.checkpoint"
+
+    def proposals() -> None:
+        for each in list_proposals(settings):
+            verify(settings, each)
+            each.to_dict()
+
+    def checkpoints() -> None:
+        for each in run.checkpoints.kept():
+            each.progress()
+
+    readers: list[tuple[Path, Callable[[], object]]] = [
+        (run.path / "status.json", lambda: about(run, settings)),
+        (checkpoint, checkpoints),
+        (deployed.status_file, deployed.about),
+        (file_of_index, lambda: deployed.load_index(SlotTable.of)),
+        (deployed.trails[0], lambda: asked_by_day(deployed)),
+        *((approval / name, proposals) for name in (PROPOSAL, DECISION, CLOSED)),
+        (settings.runs / "console.json", lambda: Users(settings.runs / "console.json").all),
+        (settings.runs / PREDICTIONS_FILE, lambda: spent_today(settings, PREDICTIONS_FILE)),
+    ]
+    whole = {file: file.read_bytes() for file, _ in readers}
+
+    def read(data: bytes) -> None:
+        file, reader = readers[data[0] % len(readers) if data else 0]
+        file.write_bytes(data[1:])
+        try:
+            reader()
+        finally:
+            file.write_bytes(whole[file])
+
+    return Target(read, [bytes([number]) + whole[file] for number, (file, _) in enumerate(readers)])
+
+
 # --- outcomes -------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +385,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--jobs", type=int, default=0, help="jobs of each protocol with a changed message")
     parser.add_argument("--targets", nargs="+", default=list(SHARES), choices=list(SHARES))
-    parser.add_argument("--protocols", nargs="+", default=list(all_protocols()))
+    parser.add_argument("--protocols", nargs="+", default=[*all_protocols(), *VARIANTS])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--guided", choices=list(SHARES))
     parser.add_argument("--seconds", type=float, default=600)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fuzz import SHARES, fuzz
-from lies import change_messages
+from lies import VARIANTS, change_messages
 
 from veilboost.protocols.registry import all_protocols
 
@@ -17,8 +17,8 @@ def test_changed_input_is_accepted_or_refused_with_a_code(target: str) -> None:
     assert len(counts[target]) > 1 or target == "failures", "nothing was refused, or nothing accepted"
 
 
-@pytest.mark.parametrize("protocol", all_protocols())
-def test_a_changed_message_ends_in_a_model_or_a_coded_error(protocol: str) -> None:
-    counts, bad = change_messages(protocol, 6, seed=0)
+@pytest.mark.parametrize("job", [*all_protocols(), *VARIANTS])
+def test_a_changed_message_ends_in_a_model_or_a_coded_error(job: str) -> None:
+    counts, bad = change_messages(job, 6, seed=0)
     assert not bad
     assert sum(counts.values()) == 6

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import veilboost
-from veilboost.durable import Locks, commit_folder, remove, replace_file, replacing, sweep
+from veilboost.durable import Locks, commit_folder, make_folder, remove, replace_file, replacing, sweep
 from veilboost.errors import FolderLocked
 
 pytestmark = pytest.mark.fast
@@ -53,6 +53,15 @@ def test_a_file_is_replaced_as_a_whole_and_flushed_with_its_folder(
     (tmp_path / "partial").mkdir()
     commit_folder(tmp_path / "partial", tmp_path / "whole")
     assert (names(tmp_path), flushed) == (["whole"], [tmp_path.name] * 2)
+
+
+def test_a_new_folder_is_flushed_with_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda at: flushed.append(os.path.basename(os.readlink(f"/proc/self/fd/{at}"))))
+    make_folder(tmp_path / "runs" / "credit")
+    assert flushed == [tmp_path.name, "runs"]
+    make_folder(tmp_path / "runs" / "credit")
+    assert len(flushed) == 2
 
 
 def test_temporary_files_of_killed_processes_are_swept(tmp_path: Path) -> None:

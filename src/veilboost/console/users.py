@@ -91,7 +91,7 @@ class Users:
             return {str(name): _user(each) for name, each in found["users"].items()}
         except ExposedKey as error:
             raise ExposedKey(error.what, f"chmod 600 {self._file}") from None
-        except (UnreadableCertificate, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (UnreadableCertificate, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedState(
                 f"{self._file} cannot be read", "delete it, and add the users again with veilboost console add-user"
             ) from error

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -51,6 +52,7 @@ HOUR = 3600.0
 State = Literal["pending", "approved", "refused", "expired"]
 _ID = re.compile(r"[0-9a-f]{16}-[0-9]{1,9}")
 _LOG = EventLogger(__name__)
+_holding = threading.Lock()  # so that proposals that come at once cannot exceed the limit of their peer
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,11 @@ def require_approval(
     if settings.policy.approval == "auto":
         return None
     key = digest_of(peer.party, peer.fingerprint, digest)[:16]
-    known = next((each for each in _of_key(settings, key) if _is_open(settings, each)), None)
-    if known is None:
-        _hold(settings, peer, digest, key, describe())
-        raise _pending(settings)
+    with _holding:
+        known = next((each for each in _of_key(settings, key) if _is_open(settings, each)), None)
+        if known is None:
+            _hold(settings, peer, digest, key, describe)
+            raise _pending(settings)
     if (known.asked_by, known.fingerprint, known.digest) != (peer.party, peer.fingerprint, digest):
         raise InvalidDecision(f"the proposal {known.id} was changed after it was stored")
     if known.decision is not None and not verify(settings, known):
@@ -183,7 +186,7 @@ def _pending(settings: PartySettings) -> ApprovalPending:
     )
 
 
-def _hold(settings: PartySettings, peer: PeerIdentity, digest: str, key: str, subject: Subject) -> None:
+def _hold(settings: PartySettings, peer: PeerIdentity, digest: str, key: str, describe: Callable[[], Subject]) -> None:
     most = settings.limits.max_proposals
     undecided = [each for each in list_proposals(settings) if each.asked_by == peer.party and each.decision is None]
     if sum(each.state == "pending" for each in undecided) >= most:
@@ -201,7 +204,7 @@ def _hold(settings: PartySettings, peer: PeerIdentity, digest: str, key: str, su
         asked_at=now,
         until=now + settings.policy.approval_hours * HOUR,
         digest=digest,
-        **vars(subject),
+        **vars(describe()),
     )
     content = _encoded(_facts(proposal))
     if len(content) > LONGEST:
@@ -376,7 +379,7 @@ def _decision(found: Mapping[str, Any], file: Path) -> Decision:
 def _json(file: Path) -> dict[str, Any]:
     try:
         found: Any = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedState(f"{file} cannot be read", _FIX) from error
     if not isinstance(found, dict):
         raise DamagedState(f"{file} is not an object", _FIX)

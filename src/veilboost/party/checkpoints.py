@@ -80,7 +80,7 @@ class StoredCheckpoint:
                     margin = np.empty(shape)
                 else:
                     margin = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise _damaged(self.file) from error
         trees = [] if share.skeleton is None else list(share.skeleton.trees)
         return Progress(trees, margin, self.history), share
@@ -127,7 +127,7 @@ class Checkpoints:
         The digest is of the share and of `state`, a digest of what else must not change. It is keyed: without the job's
         key of this party it tells nothing about them.
         """
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        durable.make_folder(self._folder)
         manifest, content = packed(share)
         named = ("digest of a checkpoint", trees, manifest["arrays_sha256"], state)
         digest = randomness.for_request(*named).bytes(16).hex()
@@ -208,7 +208,7 @@ def _write_margin(file: BinaryIO, start: int, margin: Float64Array) -> None:
 def _about(line: bytes, file: Path) -> dict[str, Any]:
     try:
         about = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
         raise _damaged(file)

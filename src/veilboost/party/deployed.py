@@ -70,6 +70,7 @@ LOOK_SECONDS = 1.0  # between two looks at the files of the table and of the dep
 _SLOT = 96  # bytes of memory for each slot, besides the values
 _REKEY_SECONDS = 60.0  # by which the clocks of two parties may differ when keys are replaced
 _loading = threading.Lock()  # one table at a time
+_accepting = threading.Lock()  # so that proposals that come at once cannot exceed the limit
 
 
 class _Rows(NamedTuple):
@@ -99,7 +100,7 @@ class Deployed:
         self._trail, self._predictions = Trail(folder), _Blocks(settings)
         self._lock, self._refreshing = threading.Lock(), False
         self._looked, self._booked = time.monotonic(), set[str]()
-        self._stamp, self._rows = _stamp_of(settings), self._load(SlotTable.of(folder.load_index()))
+        self._stamp, self._rows = _stamp_of(settings), self._load(folder.load_index(SlotTable.of) or SlotTable.of(None))
 
     # --- the table --------------------------------------------------------------------------------------
 
@@ -156,6 +157,8 @@ class Deployed:
 
     def look_up(self, peer: PeerIdentity, request: LookUp) -> Message:
         number, peers = len(request.points), {peer.party: peer.fingerprint or None}
+        if not number:  # it would fill the trail, and count towards no limit
+            raise MalformedMessage("a request looks up no ids", public=True)
         spend_daily(self._settings, LOOKUPS_FILE, number, lambda spent: LookUpRequest(peers, number, spent))
         self._book("looked up", "which of the ids that are looked up it knows", peer)
         self._trail.add(peer=peer.party, what="looked up", rows=number)
@@ -167,25 +170,25 @@ class Deployed:
         if message.generation != rows.slots.generation:
             raise StaleIndex(f"the rows have changed since generation {message.generation}", public=True)
         slots = message.slots
-        if len(slots) and not -1 <= slots.min() <= slots.max() < len(rows.row_of):
+        if not len(slots):
+            raise MalformedMessage("a request has no rows", public=True)
+        if not -1 <= slots.min() <= slots.max() < len(rows.row_of):
             raise MalformedMessage("a slot does not exist", public=True)
         places = np.where(slots >= 0, rows.row_of[slots], -1)
         if (places[slots >= 0] < 0).any():
             raise MalformedMessage("a slot was removed", public=True)
+        if message.explain:  # before anything is spent
+            allow_explanation(self._settings, peer, self._share.records.count)
+        self._predictions.take(peer, len(slots))  # before the values of the rows take memory
         values, asked = rows.values[:, places], {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
         if message.explain:
             return self._explain(peer, values, asked)
-        self._predictions.take(peer, len(slots))
         self._book("scored", "the left/right assignments of scored rows at the splits that they reach", peer)
         self._trail.add(what="scored", **asked)
         return PredictionResponder(self._share, values, self._max_depth)
 
     def _explain(self, peer: PeerIdentity, values: Float32Array, asked: dict[str, Any]) -> ExplanationResponder:
         """The responder for an explanation. Each is booked: it releases the assignments at all splits."""
-        if not asked["rows"]:
-            raise MalformedMessage("an explanation has no rows", public=True)
-        allow_explanation(self._settings, peer, self._share.records.count)  # before anything is spent
-        self._predictions.take(peer, asked["rows"])
         request = Csprng().bytes(16).hex()
         release = explanation_release(self._share, self._protocol, peer.party, request, asked["rows"])
         book_explanation(self._settings, self._entry, peer, release)
@@ -287,13 +290,13 @@ def asked_by_day(folder: DeploymentFolder) -> list[dict[str, Any]]:
 
 def read_trail(settings: PartySettings, folder: DeploymentFolder, id: str | None = None) -> list[dict[str, Any]]:
     """The trail of a passive party, with the ids of the rows while the deployment lives; of one id, if it is given."""
-    found, kept = list(folder.read_trail()), folder.load_index()
+    found, kept = list(folder.read_trail()), folder.load_index(SlotTable.of)
     if kept is None:
         if id is not None:
             raise DeploymentEnded("the ids of a deployment that has ended are not known any more")
         return found
     ids = load_allowed(settings).ids
-    _, rows = SlotOwner(folder.key, settings.cores).updated(SlotTable.of(kept), ids)
+    _, rows = SlotOwner(folder.key, settings.cores).updated(kept, ids)
     names = [None if row < 0 else ids[row].item() for row in rows.tolist()]
     for each in found:
         if "slots" in each:
@@ -380,28 +383,29 @@ class DeploymentSession(Session):
                 "deploy a run whose training has finished at both parties",
                 public=True,
             )
-        if self._folder.exists:
-            raise UnexpectedMessage("there is already a deployment with this id")
-        until, approval = self._approved_until(peer, run, message)
-        live = sum(each.status.now == LIVE for each in list_deployments(settings))
-        if live >= settings.limits.max_deployments:
-            raise LimitReached(
-                f"there are {live} live deployments",
-                "withdraw one of them, or raise max_deployments under [limits]",
-                public="the party has as many deployments as it allows",
+        with _accepting:
+            if self._folder.exists:
+                raise UnexpectedMessage("there is already a deployment with this id")
+            live = sum(each.status.now == LIVE for each in list_deployments(settings))
+            if live >= settings.limits.max_deployments:
+                raise LimitReached(
+                    f"there are {live} live deployments",
+                    "withdraw one of them, or raise max_deployments under [limits]",
+                    public="the party has as many deployments as it allows",
+                )
+            until, approval = self._approved_until(peer, run, message)
+            status = DeploymentStatus(
+                name=name,
+                version=message.version,
+                run=run.path.name,
+                active=peer.party,
+                parties=(settings.name,),
+                created=time.time(),
+                until=until,
+                trees=message.trees,
+                digest=message.digest,
             )
-        status = DeploymentStatus(
-            name=name,
-            version=message.version,
-            run=run.path.name,
-            active=peer.party,
-            parties=(settings.name,),
-            created=time.time(),
-            until=until,
-            trees=message.trees,
-            digest=message.digest,
-        )
-        folder = DeploymentFolder.create(settings, message.id, status)
+            folder = DeploymentFolder.create(settings, message.id, status)
         save_approval(folder.path, approval)
         try:
             self._deployed = self._load()

@@ -11,19 +11,19 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from veilboost import at_rest, durable
 from veilboost.crypto.csprng import KEY_BYTES, Csprng
 from veilboost.durable import keeping
-from veilboost.errors import DamagedState, InvalidParameter, UnknownDeployment
+from veilboost.errors import DamagedState, InvalidParameter, UnknownDeployment, VeilBoostError
 from veilboost.logs import EventLogger, reason
 from veilboost.party.runs import FORMAT, date_text
 from veilboost.party.settings import PartySettings
@@ -36,6 +36,7 @@ DAY = 86_400.0  # seconds
 _ID = re.compile(r"[0-9a-f]{32}")
 _UNFINISHED = 3600.0  # seconds after which a folder without a status is of a process that was killed
 _LOG = EventLogger(__name__)
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class DeploymentFolder:
             return DeploymentStatus(**found)
         except FileNotFoundError:
             raise UnknownDeployment(f"there is no deployment in {self.path}") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedState(
                 f"{self.status_file} cannot be read", "restore it from a backup; or delete the folder, and deploy again"
             ) from error
@@ -149,13 +150,16 @@ class DeploymentFolder:
         with keeping(f"{INDEX} cannot be written"):
             at_rest.write(self.path / INDEX, content.getvalue())
 
-    def load_index(self) -> dict[str, AnyArray] | None:
+    def load_index(self, read: Callable[[Mapping[str, AnyArray]], Made]) -> Made | None:
+        """What `read` makes of the stored index; None if there is none."""
         try:
             with np.load(BytesIO(at_rest.read(self.path / INDEX)), allow_pickle=False) as held:
-                return {name: held[name] for name in held.files}
+                return read({name: held[name] for name in held.files})
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except VeilBoostError:
+            raise
+        except Exception as error:  # zipfile and NumPy raise many kinds of errors on a damaged file
             raise DamagedState(
                 f"{self.path / INDEX} cannot be read", "restore it from a backup; or run veilboost deployments rekey"
             ) from error
@@ -179,11 +183,19 @@ class DeploymentFolder:
     def read_trail(self) -> Iterator[dict[str, Any]]:
         """What was asked, oldest first."""
         for file in self.trails:
-            for line in file.read_text().splitlines():
-                try:
-                    yield json.loads(line)
-                except ValueError:  # a killed process may have left half a line
-                    continue
+            for line in file.read_text(errors="replace").splitlines():
+                if (found := _entry(line)) is not None:
+                    yield found
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """An entry of a trail; None for a line that cannot be read: a killed process may have left half of one."""
+    try:
+        found = json.loads(line)
+        about = found["peer"], found["what"], found["rows"], datetime.fromtimestamp(found["when"], UTC)
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
+        return None
+    return found if all(isinstance(each, kind) for each, kind in zip(about, (str, str, int), strict=False)) else None
 
 
 class Trail:
@@ -208,7 +220,11 @@ class Trail:
             self._close()
 
     def _open(self, day: str) -> IO[str]:
-        return durable.open_private(self._folder.path / f"{TRAIL}{day}.jsonl", "a", encoding="utf-8", buffering=1)
+        path = self._folder.path / f"{TRAIL}{day}.jsonl"
+        file = durable.open_private(path, "a", encoding="utf-8", buffering=1)
+        if path.stat().st_size:
+            file.write("\n")  # the last line may have been cut short
+        return file
 
     def _close(self) -> None:
         if self._file is not None:

@@ -112,8 +112,7 @@ class Deployment:
     def _attach(self, settings: PartySettings, folder: DeploymentFolder) -> None:
         self.folder, self.status = folder, folder.status
         self._directory = SlotDirectory(folder.key, self.status.parties, settings.policy.max_rows, settings.cores)
-        if (kept := folder.load_index()) is not None:
-            self._directory.restore(kept)
+        folder.load_index(self._directory.restore)
         self._saved = self._directory.looked_up
 
     # --- scoring ----------------------------------------------------------------------------------------

@@ -418,7 +418,7 @@ def spent_today(settings: PartySettings, name: str) -> int:
         return int(found["rows"]) if found["day"] == time.strftime("%Y-%m-%d") else 0
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedState(
             f"{ledger} cannot be read, so the requests of today cannot be counted",
             "restore it from a backup; or delete it, which starts the count of today at 0",

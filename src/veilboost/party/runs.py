@@ -125,7 +125,7 @@ class RunFolder:
             found = json.loads(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DamagedState(f"{file} cannot be read") from error
         if not isinstance(found, dict):
             raise DamagedState(f"{file} is not a status")
@@ -149,7 +149,10 @@ class RunFolder:
     @property
     def membership(self) -> list[MembershipChange]:
         """The participants that were lost or returned while the others trained on, in order."""
-        return [MembershipChange(**each) for each in self.status.get("membership", ())]
+        try:
+            return [MembershipChange(**each) for each in self.status.get("membership", ())]
+        except TypeError as error:
+            raise DamagedState(f"{self.path / STATUS} has no readable membership") from error
 
     def note(self, **changes: Any) -> None:
         """Update the status; other entries stay."""
@@ -272,7 +275,7 @@ class RunFolder:
         with keeping("the alignment cannot be written"):
             if number == 0:  # left by an attempt that did not finish
                 shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(exist_ok=True, mode=0o700)
+            durable.make_folder(partial)
             with durable.replacing(partial / f"{number}.npy") as temporary, temporary.open("wb") as file:
                 np.save(file, positions, allow_pickle=False)
 
@@ -332,7 +335,7 @@ class RunFolder:
             folder = self.path / PROPOSED
             with keeping("the transcript cannot be written"):
                 self._set_aside(PROPOSED)  # of an attempt that was refused
-                folder.mkdir(mode=0o700)
+                durable.make_folder(folder)
         return Transcript(owner, None if record == "none" else folder, "payload" if record == "payload" else "types")
 
     @property
@@ -397,8 +400,11 @@ def _other_rows() -> NothingToResume:
 
 
 def date_text(seconds: Any) -> str | None:
-    """A time in seconds since 1970, in the local time zone; None if it is not known."""
-    return None if seconds is None else datetime.fromtimestamp(float(seconds)).isoformat(" ", "seconds")
+    """A time in seconds since 1970, in the local time zone; None if it is not known, or is no time."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(float(seconds)).isoformat(" ", "seconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def list_runs(runs: Path) -> Iterator[RunFolder]:

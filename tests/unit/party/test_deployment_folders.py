@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from two_parties import make_two, settings_of
+from veilboost.align.slots import SlotTable
 from veilboost.errors import DamagedState
 from veilboost.party import deployment_folder, retention
+from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import (
     DAY,
     LIVE,
@@ -76,7 +78,7 @@ def test_trails_and_ended_deployments_are_deleted_and_live_ones_stay(shop: Party
     assert deleted(shop) == [("runs", ended.id)]
     assert not ended.path.exists()
     assert [each.id for each in list_deployments(shop)] == [live.id]
-    assert live.load_index() is not None
+    assert live.load_index(dict) is not None
 
 
 def test_the_run_of_a_live_deployment_is_kept(shop: PartySettings, days_later) -> None:
@@ -131,6 +133,32 @@ def test_a_damaged_status_does_not_affect_other_deployments(
     assert {good.path / "index.npz", bad.path / "index.npz"} < set(traces)
 
 
+def test_a_damaged_index_is_a_coded_error_that_says_how_to_go_on(shop: PartySettings) -> None:
+    made = make(shop, 1)
+    whole = (made.path / "index.npz").read_bytes()
+    for damage in (b"", whole[:-30], whole.replace(b"NUMPY", b"NUMPX"), b"PK\3\4", b"no archive"):
+        (made.path / "index.npz").write_bytes(damage)
+        with pytest.raises(DamagedState, match=r"index\.npz cannot be read") as found:
+            made.load_index(dict)
+        assert "rekey" in found.value.remedy
+    made.save_index({"points": np.arange(3)})
+    with pytest.raises(DamagedState):
+        made.load_index(SlotTable.of)
+
+
+def test_a_line_that_was_cut_short_hides_no_other(shop: PartySettings) -> None:
+    made = make(shop, 1)
+    (file,) = made.trails
+    for cut in (b'{"when": 1, "pee', b"\xff\n[1, 2]\n{}\n" + b"[" * 5000):
+        with file.open("ab") as end:
+            end.write(cut)
+        trail = Trail(made)
+        trail.add(peer="bank", what="scored", rows=2, slots=[1, 2])
+        trail.close()
+    assert [each["rows"] for each in made.read_trail()] == [1, 2, 2]
+    assert [each["requests"] for each in asked_by_day(made)] == [3]
+
+
 def test_a_deployment_that_is_deleted_meanwhile_is_left_out(
     shop: PartySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,5 +171,9 @@ def test_expired_deployments_lose_their_secrets(shop: PartySettings) -> None:
     made, other = make(shop, 1), make(shop, 2)
     made.write_status(replace(made.status, until=time.time() - 1))
     end_expired(shop)
-    assert (made.status.state, (made.path / "deployment.key").exists(), made.load_index()) == ("expired", False, None)
+    assert (made.status.state, (made.path / "deployment.key").exists(), made.load_index(dict)) == (
+        "expired",
+        False,
+        None,
+    )
     assert (other.status.state, len(other.key)) == (LIVE, 32)

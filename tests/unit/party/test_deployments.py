@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -161,6 +163,53 @@ def test_the_daily_limits_hold(town: Deploying) -> None:
         town.check(made, ids[:2])
 
 
+class Untouched:
+    """Values that nobody may take."""
+
+    def __getitem__(self, at: object) -> None:
+        raise AssertionError("the values were taken")
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_rows_beyond_the_daily_limit_take_no_memory(town: Deploying, explain: bool) -> None:
+    """A message has room for millions of slots, and each would take the values of a row."""
+    explaining(town)
+    with deploy(town.bank, town.run) as made, Asking(town.bank, town, "shop") as ask:
+        ask(OpenDeployment(made.folder.id), Done)
+        (loaded,) = town.daemons["shop"].host._loaded.values()
+        loaded._rows = loaded._rows._replace(values=Untouched())  # type: ignore[attr-defined]
+        with pytest.raises(PeerRefused, match="predictions_per_day"):
+            ask(BeginScoring(1, np.zeros(100_001, dtype=np.int32), explain))
+
+
+def test_deployments_that_are_proposed_at_once_do_not_exceed_the_limit(
+    town: Deploying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    town.stop("shop")
+    town.settle("shop", limits={"max_deployments": 1})
+    town.start("shop")
+    status = town.town.run_folder("bank").load_share().skeleton
+    proposal = ProposeDeployment("1" * 32, "credit", 1, "credit", 1.0, len(status.trees), status.digest("shop"))
+    both, create = Barrier(2), DeploymentFolder.create
+
+    def slow(*about: Any) -> DeploymentFolder:
+        with contextlib.suppress(BrokenBarrierError):
+            both.wait(2.0)  # for the other proposal, if it comes this far
+        return create(*about)
+
+    monkeypatch.setattr(DeploymentFolder, "create", staticmethod(slow))
+
+    def propose(id: str) -> bool:
+        with Asking(town.bank, town, "shop") as ask, contextlib.suppress(LimitReached):
+            ask(replace(proposal, id=id), Done)
+            return True
+        return False
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(propose, ("1" * 32, "2" * 32))) == [False, True]
+    assert len(list_deployments(town.settings("shop"))) == 1
+
+
 def test_rows_that_are_added_and_removed(town: Deploying) -> None:
     ids, new = town.common(), town.unknown_at("shop")[:2]
     with deploy(town.bank, town.run) as made:
@@ -247,7 +296,7 @@ def test_versions_keys_and_withdrawal(town: Deploying) -> None:
         town.check(renewed, ids[:4])
     town.check(second, ids[:4])  # an open handle goes on with the new keys
     shop = town.settings("shop")
-    slots = [DeploymentFolder.at(shop, each.id).load_index() for each in (first.folder, second.folder)]
+    slots = [DeploymentFolder.at(shop, each.id).load_index(dict) for each in (first.folder, second.folder)]
     assert not np.array_equal(slots[0]["digests"], slots[1]["digests"])
     assert withdraw(shop, find_deployment(shop, "scoring", 1)) == []
     with pytest.raises(DeploymentEnded, match="shop: the deployment scoring version 1 is withdrawn"):
@@ -342,6 +391,9 @@ def test_what_a_hostile_peer_is_refused(town: Deploying) -> None:
             for slot in (slots, -2, -(2**31), 2**31 - 1):
                 with pytest.raises(MalformedMessage):
                     ask(BeginScoring(1, ints(0, slot)))
+            for nothing in (BeginScoring(1, ints()), LookUp(np.empty((0, 32), dtype=np.uint8))):
+                with pytest.raises(MalformedMessage):  # it would fill the trail
+                    ask(nothing)
             for generation in (0, 2):
                 with pytest.raises(StaleIndex):
                     ask(BeginScoring(generation, ints(0)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -402,6 +404,25 @@ def test_a_peer_cannot_fill_the_disk(
             assert code(lambda n=number, d=day: ask(shop, bank, f"{d} {n}")) in ("VB-1415", "VB-1412")
     assert len([each for each in list_proposals(shop) if each.asked_by == "bank"]) <= 2 * 3
     assert code(lambda: ask(load_party(town.folder / "shop.toml"), other, "x")) == "VB-1415"
+
+
+def test_proposals_that_come_at_once_do_not_exceed_the_limit(shop: PartySettings, bank: PeerIdentity) -> None:
+    described, together = list[str](), Barrier(8)
+
+    def propose(digest: str) -> str:
+        def describe() -> Subject:
+            described.append(digest)
+            return SUBJECT
+
+        together.wait()
+        return code(lambda: require_approval(shop, bank, digest, describe))
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(propose, "aabbccdd"))
+    assert len(list_proposals(shop)) == len({each.digest for each in list_proposals(shop)}) == 3
+    assert sorted(described) == sorted(set(described)), "the table is not read for a proposal that is held already"
+    assert len(described) == 3, "nor for one beyond the limit"
+    assert (codes.count("VB-1415"), codes.count("VB-1412")) == (6, 2)
 
 
 def test_a_long_proposal_is_refused(shop: PartySettings, bank: PeerIdentity) -> None:
