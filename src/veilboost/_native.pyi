@@ -526,3 +526,78 @@ class ServicePublic:
         out: NDArray[uint8],
         threads: int,
     ) -> None: ...
+
+def goes_left(
+    feature: NDArray[int32],
+    threshold: NDArray[float32],
+    default_left: NDArray[bool_],
+    set_of: NDArray[int32],
+    left_sets: NDArray[bool_],
+    values: NDArray[float32],
+    splits: NDArray[int32],
+    rows: NDArray[int32],
+    left: NDArray[bool_],
+) -> None: ...
+def walk_own(
+    left: NDArray[int32],
+    split_of: NDArray[int32],
+    feature: NDArray[int32],
+    threshold: NDArray[float32],
+    default_left: NDArray[bool_],
+    set_of: NDArray[int32],
+    left_sets: NDArray[bool_],
+    values: NDArray[float32],
+    at: NDArray[int32],
+    moving: NDArray[int64],
+) -> int: ...
+def sort_pairs(
+    owner: NDArray[int32],
+    run_starts: NDArray[int64],
+    at: NDArray[int32],
+    moving: NDArray[int64],
+    sorted: NDArray[int64],
+    sizes: NDArray[int64],
+) -> None: ...
+def route_request(
+    run_starts: NDArray[int64],
+    members: NDArray[int32],
+    member_after: NDArray[int32],
+    tree_of: NDArray[int32],
+    node_of: NDArray[int32],
+    at: NDArray[int32],
+    pairs: NDArray[int64],
+    walked: int,
+    low: int,
+    tree: NDArray[int32],
+    node: NDArray[int32],
+    starts: NDArray[int32],
+    rows: NDArray[int32],
+    after: NDArray[int32],
+) -> None: ...
+def follow_route(
+    left: NDArray[int32],
+    follows: NDArray[bool_],
+    pairs: NDArray[int64],
+    packed: NDArray[uint8],
+    at: NDArray[int32],
+) -> bool: ...
+def answer_route(
+    keys: NDArray[int64],
+    feature: NDArray[int32],
+    threshold: NDArray[float32],
+    default_left: NDArray[bool_],
+    set_of: NDArray[int32],
+    left_sets: NDArray[bool_],
+    values: NDArray[float32],
+    tree_of: NDArray[int32],
+    least: NDArray[uint8],
+    most: NDArray[uint8],
+    max_depth: int,
+    next: NDArray[uint8],
+    tree: NDArray[int32],
+    node: NDArray[int32],
+    starts: NDArray[int32],
+    rows: NDArray[int32],
+    after: NDArray[int32],
+    left: NDArray[uint8],
+) -> int: ...

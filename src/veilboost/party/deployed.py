@@ -172,7 +172,8 @@ class Deployed:
         places = np.where(slots >= 0, rows.row_of[slots], -1)
         if (places[slots >= 0] < 0).any():
             raise MalformedMessage("a slot was removed", public=True)
-        values, asked = rows.values[:, places], {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
+        values = rows.values.take(places, axis=1)
+        asked = {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
         if message.explain:
             return self._explain(peer, values, asked)
         self._predictions.take(peer, len(slots))
