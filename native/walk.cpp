@@ -1,8 +1,6 @@
 // Rows on their way through the trees of a joint model: from node to node at the active party, which knows the trees, and
 // at a passive party, which knows its own splits. Rows of a request are few, so all of this runs on one thread.
-#include <nanobind/stl/tuple.h>
-
-#include <tuple>
+#include <utility>
 
 #include "kernels.h"
 
@@ -88,40 +86,34 @@ std::size_t walk_own(In1<std::int32_t> left, In1<std::int32_t> split_of, In1<std
   return kept;
 }
 
-// Sorts the pairs by the owner of their node, and by node. `sizes` (owners, 2) receives, for each owner, its pairs, and the
-// nodes of their runs: run_starts[k+1] - run_starts[k] of the run that begins at node k.
+// Sorts ascending pairs of `walked` rows by the owner of their node, and by node. `sizes` (owners, 2) receives, for each
+// owner, its pairs, and the nodes of their runs: run_starts[k+1] - run_starts[k] of the run that begins at node k.
 void sort_pairs(In1<std::int32_t> owner, In1<std::int64_t> run_starts, In1<std::int32_t> at, In1<std::int64_t> moving,
-                Out1<std::int64_t> sorted, Out2<std::int64_t> sizes) {
+                std::int64_t walked, Out1<std::int64_t> sorted, Out2<std::int64_t> sizes) {
   const std::size_t nodes = owner.shape(0), owners = sizes.shape(0), count = moving.shape(0);
-  if (run_starts.shape(0) != nodes + 1 || sorted.shape(0) != count || sizes.shape(1) != 2)
+  if (run_starts.shape(0) != nodes + 1 || sorted.shape(0) != count || sizes.shape(1) != 2 || walked < 1)
     throw std::invalid_argument("sort_pairs: shapes do not fit together");
-  std::vector<std::int64_t> place(nodes, 0);  // how many pairs are at a node; then where the next of them comes
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t pair = static_cast<std::size_t>(moving.data()[i]);
-    if (pair >= at.shape(0) || static_cast<std::size_t>(at.data()[pair]) >= nodes)
-      throw std::invalid_argument("sort_pairs: no such pair or node");
-    ++place[static_cast<std::size_t>(at.data()[pair])];
+  std::vector<std::pair<std::int32_t, std::int64_t>> by_node(count);  // trees are in order, so each is sorted alone
+  for (std::size_t from = 0, to = 0; from < count; from = to) {
+    for (; to < count && moving.data()[to] / walked == moving.data()[from] / walked; ++to) {
+      const std::size_t pair = static_cast<std::size_t>(moving.data()[to]);
+      if (pair >= at.shape(0) || static_cast<std::size_t>(at.data()[pair]) >= nodes ||
+          static_cast<std::size_t>(owner.data()[at.data()[pair]]) >= owners)
+        throw std::invalid_argument("sort_pairs: no such pair, node or owner");
+      by_node[to] = {at.data()[pair], moving.data()[to]};
+    }
+    std::sort(by_node.begin() + static_cast<std::ptrdiff_t>(from), by_node.begin() + static_cast<std::ptrdiff_t>(to));
   }
   std::fill_n(sizes.data(), 2 * owners, 0);
-  for (std::size_t node = 0; node < nodes; ++node) {
-    if (place[node] == 0) continue;
-    if (static_cast<std::size_t>(owner.data()[node]) >= owners) throw std::invalid_argument("sort_pairs: no such owner");
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t node = by_node[i].first;
     std::int64_t* const size = sizes.data() + 2 * owner.data()[node];
-    size[0] += place[node];
-    size[1] += run_starts.data()[node + 1] - run_starts.data()[node];
+    ++size[0];
+    if (i == 0 || by_node[i - 1].first != node) size[1] += run_starts.data()[node + 1] - run_starts.data()[node];
   }
   std::vector<std::int64_t> next(owners, 0);
   for (std::size_t k = 1; k < owners; ++k) next[k] = next[k - 1] + sizes.data()[2 * (k - 1)];
-  for (std::size_t node = 0; node < nodes; ++node)
-    if (place[node] != 0) {
-      const std::int64_t here = place[node];
-      place[node] = next[static_cast<std::size_t>(owner.data()[node])];
-      next[static_cast<std::size_t>(owner.data()[node])] += here;
-    }
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t pair = moving.data()[i];
-    sorted.data()[place[static_cast<std::size_t>(at.data()[pair])]++] = pair;
-  }
+  for (const auto& [node, pair] : by_node) sorted.data()[next[static_cast<std::size_t>(owner.data()[node])]++] = pair;
 }
 
 // The routing request for pairs of one owner, sorted by node, with all nodes of their runs; rows are numbered from `low`.

@@ -555,6 +555,7 @@ def sort_pairs(
     run_starts: NDArray[int64],
     at: NDArray[int32],
     moving: NDArray[int64],
+    walked: int,
     sorted: NDArray[int64],
     sizes: NDArray[int64],
 ) -> None: ...

@@ -146,7 +146,7 @@ class Walk:
         """For each owner that has some, the pairs at its nodes."""
         routes, pairs = self._routes, np.empty_like(self.moving)
         sizes = np.empty((routes.owners, 2), dtype=np.int64)
-        _native.sort_pairs(routes.owner, routes.run_starts, self._at, self.moving, pairs, sizes)
+        _native.sort_pairs(routes.owner, routes.run_starts, self._at, self.moving, self._rows, pairs, sizes)
         found, low = dict[int, Pairs](), 0
         for owner, (count, asked) in enumerate(sizes.tolist()):
             if count:

@@ -189,7 +189,7 @@ def test_arrays_that_do_not_fit_are_refused(shares):
     for changed in ({"owner": routes.owner + 9}, {"runs": runs[1:]}, {"pairs": longs(len(at))}, {"at": at + nodes}):
         inputs = {"owner": routes.owner, "runs": runs, "at": at, "pairs": longs(0)} | changed
         with pytest.raises(ValueError, match="sort_pairs"):
-            _native.sort_pairs(*inputs.values(), longs(0), sizes)
+            _native.sort_pairs(*inputs.values(), 1, longs(0), sizes)
 
     out = [ints(0), ints(0), ints(0, 0), ints(0), ints(0)]
     shapes = runs, routes.members, routes.after, routes.tree_of, routes.node_of
