@@ -86,3 +86,4 @@ void bind_service(nb::module_& module);
 void bind_shap(nb::module_& module);
 void bind_split(nb::module_& module);
 void bind_stumps(nb::module_& module);
+void bind_walk(nb::module_& module);

@@ -18,4 +18,5 @@ NB_MODULE(_native, module) {
   bind_shap(module);
   bind_split(module);
   bind_stumps(module);
+  bind_walk(module);
 }

@@ -7,16 +7,17 @@ other party answers for that node and for those of its nodes that the row reache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.grower import LEAF
 from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
 from veilboost.infer.messages import BeginPrediction, RouteAnswer, RouteRequest
 from veilboost.infer.paths import Paths
-from veilboost.model.share import ModelShare, Skeleton
+from veilboost.model.share import ModelShare, Skeleton, SplitRecords
 from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, Message
@@ -38,9 +39,8 @@ class JointModel:
             raise MissingShare(f"the share of {share.party} has no skeleton: only the active party can predict")
         self.share, self.skeleton = share, share.skeleton
         self._routes = Routes(share.skeleton)
-        self._own = share.skeleton.parties.index(share.party) if share.party in share.skeleton.parties else -1
-        self._record_of = np.full(self._routes.nodes, -1, dtype=np.int32)
-        self._record_of[self._routes.first[share.records.tree] + share.records.node] = np.arange(share.records.count)
+        self._split_of = np.full(self._routes.nodes, -1, dtype=np.int32)
+        self._split_of[self._routes.first[share.records.tree] + share.records.node] = np.arange(share.records.count)
 
     def check_reached(self, peers: Peers) -> None:
         """Raise unless all other parties of the model are among these peers."""
@@ -62,9 +62,9 @@ class JointModel:
                 new = waiting.keys() - begun
                 begun.update(new)
                 peers.hold({name: begin[name] for name in new}, Done)
-                requests = {name: self._routes.request(pairs, low) for name, pairs in waiting.items()}
+                requests = {name: walk.request(pairs, low) for name, pairs in waiting.items()}
                 for name, answer in peers.ask(requests, RouteAnswer).items():
-                    if not walk.follow(waiting[name].index, answer.left):
+                    if not walk.follow(waiting[name], answer.left):
                         raise MalformedMessage(f"{name} answered for the wrong number of rows")
 
             return self.walk(values[:, low : low + batch], ask)
@@ -74,38 +74,18 @@ class JointModel:
 
     def walk(self, values: Float32Array, ask: Callable[[Walk, Mapping[PartyName, Pairs]], None]) -> Float64Array:
         """Margins of these rows. When every pair waits at a node of another party, `ask` moves them on."""
-        walk = Walk(self._routes, values.shape[1])
-        while True:
-            self._move_own(walk, values)
-            if not walk.moving:
-                return walk.margins()
-            ask(walk, {self.skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()})
-            walk.settle()
-
-    def _move_own(self, walk: Walk, values: Float32Array) -> None:
-        """Move the pairs at nodes of this party until each is at a leaf or waits for another party."""
-        pairs = walk.at_nodes_of(self._own)
-        records = self._record_of[walk.nodes(pairs)]
-        while len(pairs):
-            at = walk.move(pairs, self.share.records.goes_left(values, records, pairs % values.shape[1]))
-            records = self._record_of[at]
-            own = records >= 0
-            pairs, records = pairs[own], records[own]
-        walk.settle()
+        walk, values = Walk(self._routes, values.shape[1]), np.ascontiguousarray(values)
+        while walk.move_own(self._split_of, self.share.records, values):
+            ask(walk, {self.skeleton.parties[owner]: pairs for owner, pairs in walk.waiting().items()})
+        return walk.margins()
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] are at node at[k], counted over all trees."""
+    """Pairs that wait at nodes of one owner, sorted by node, and the number of nodes of a request for them."""
 
     index: Int64Array
-    at: Int32Array
-    starts: Int32Array
-    rows: Int32Array
-
-    @property
-    def counts(self) -> Int32Array:
-        return self.starts[1:] - self.starts[:-1]
+    asked: int
 
 
 class Routes:
@@ -117,7 +97,7 @@ class Routes:
         self.base_margin, self.nodes, self.first = skeleton.base_margin, int(ends[-1]), ends[:-1]
         self.tree_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self.node_of = (np.arange(self.nodes, dtype=np.int64) - np.repeat(self.first, sizes)).astype(np.int32)
-        self.left = np.concatenate(
+        self.left: Int32Array = np.concatenate(
             [np.where(t.left == LEAF, LEAF, t.left + at) for t, at in zip(skeleton.trees, self.first, strict=True)]
         ).astype(np.int32)
         self.owner = np.concatenate([tree.owner for tree in skeleton.trees])
@@ -133,96 +113,72 @@ class Routes:
         run = np.where(self.follows, parents, np.arange(self.nodes))
         while ((further := run[run]) != run).any():
             run = further
-        self._members = inner[np.argsort(run[inner], kind="stable")]  # run after run, in the order of nodes
-        self._run_starts = np.searchsorted(run[self._members], np.arange(self.nodes + 1))
+        members = inner[np.argsort(run[inner], kind="stable")]  # run after run, in the order of nodes
+        self.run_starts = np.searchsorted(run[members], np.arange(self.nodes + 1))
         place = np.empty(self.nodes, dtype=np.int64)  # of a node in its run
-        place[self._members] = np.arange(len(inner)) - self._run_starts[run[self._members]]
-        parent = parents[self._members]
-        after = 2 * (place[parent] - place[self._members]) + (self._members != self.left[parent])
-        self._after = after.astype(np.int32)  # `RouteRequest.after`, less twice the place of the node in the request
-
-    def keys(self, at: Int32Array) -> Iterator[tuple[int, int]]:
-        """The tree and the node number of each of these nodes."""
-        return zip(self.tree_of[at].tolist(), self.node_of[at].tolist(), strict=True)
-
-    def request(self, pairs: Pairs, low: int) -> RouteRequest:
-        """The request for these pairs, whose rows are numbered from `low`, at all nodes of their runs."""
-        begin = self._run_starts[pairs.at]
-        sizes = self._run_starts[pairs.at + 1] - begin
-        ends = np.cumsum(sizes)
-        first = ends - sizes  # where each run begins in the request
-        numbers = np.arange(ends[-1], dtype=np.int32)
-        members = numbers + np.repeat(begin - first, sizes)
-        nodes, after = self._members[members], self._after[members] + 2 * numbers
-        after[first] = -1
-        starts = np.zeros(len(nodes) + 1, dtype=np.int32)
-        starts[first + 1] = pairs.counts
-        return RouteRequest(
-            self.tree_of[nodes], self.node_of[nodes], starts.cumsum(dtype=np.int32), pairs.rows + np.int32(low), after
-        )
+        place[members] = np.arange(len(inner)) - self.run_starts[run[members]]
+        parent = parents[members]
+        self.members = members.astype(np.int32)
+        # `RouteRequest.after`, less twice the place of the run in the request
+        self.after = (2 * place[parent] + (members != self.left[parent])).astype(np.int32)
 
 
 class Walk:
     """The current node of every (tree, row) pair, numbered tree * rows + row."""
 
     def __init__(self, routes: Routes, rows: int) -> None:
-        self.routes, self._rows = routes, rows
+        self._routes, self._rows = routes, rows
         self._at = np.repeat(routes.first.astype(np.int32), rows)
-        self._moving = np.flatnonzero(routes.left[self._at] != LEAF)
+        self.moving = np.arange(len(self._at))  # pairs that are not known to be at a leaf
+        self.settle()
 
     def nodes(self, pairs: Int64Array) -> Int32Array:
         """The nodes at which these pairs are."""
         return self._at[pairs]
 
-    def at_nodes_of(self, owner: int) -> Int64Array:
-        """The pairs that wait at nodes of one owner."""
-        return self._moving[self.routes.owner[self._at[self._moving]] == owner]
+    def move_own(self, split_of: Int32Array, records: SplitRecords, values: Float32Array) -> bool:
+        """Move pairs until each is at a leaf or at a node that these records do not split. False: all are at leaves."""
+        left, moving = self._routes.left, self.moving
+        self.moving = moving[: _native.walk_own(left, split_of, *records.rule_arrays, values, self._at, moving)]
+        return len(self.moving) > 0
 
-    def waiting(self) -> Iterator[tuple[int, Pairs]]:
-        """For each owner, the pairs at its nodes, in node order."""
-        owners = self.routes.owner[self._at[self._moving]]
-        for owner in range(self.routes.owners):
-            pairs = self._moving[owners == owner]
-            if not len(pairs):
-                continue
-            at = self._at[pairs]
-            order = np.argsort(at, kind="stable")
-            pairs, at = pairs[order], at[order]
-            begins = np.ones(len(at), dtype=np.bool_)
-            np.not_equal(at[1:], at[:-1], out=begins[1:])
-            visited = at[begins]
-            starts = np.full(len(visited) + 1, len(pairs), dtype=np.int32)
-            starts[:-1] = begins.nonzero()[0]
-            rows = (pairs % self._rows).astype(np.int32)
-            yield owner, Pairs(pairs, visited, starts, rows)
+    def waiting(self) -> Mapping[int, Pairs]:
+        """For each owner that has some, the pairs at its nodes."""
+        routes, pairs = self._routes, np.empty_like(self.moving)
+        sizes = np.empty((routes.owners, 2), dtype=np.int64)
+        _native.sort_pairs(routes.owner, routes.run_starts, self._at, self.moving, self._rows, pairs, sizes)
+        found, low = dict[int, Pairs](), 0
+        for owner, (count, asked) in enumerate(sizes.tolist()):
+            if count:
+                found[owner] = Pairs(pairs[low : low + count], asked)
+            low += count
+        return found
 
-    def move(self, pairs: Int64Array, left: BoolArray | UInt8Array) -> Int32Array:
-        """Move pairs to a child of their node, and return the nodes at which they are then."""
-        at = self.routes.left[self._at[pairs]] + (left == 0)
-        self._at[pairs] = at
-        return at
+    def request(self, pairs: Pairs, low: int) -> RouteRequest:
+        """The request for these pairs, whose rows are numbered from `low`, at all nodes of their runs."""
+        routes = self._routes
+        tree, node, after = np.empty((3, pairs.asked), dtype=np.int32)
+        starts, rows = np.empty(pairs.asked + 1, dtype=np.int32), np.empty(len(pairs.index), dtype=np.int32)
+        runs = routes.run_starts, routes.members, routes.after, routes.tree_of, routes.node_of
+        _native.route_request(*runs, self._at, pairs.index, self._rows, low, tree, node, starts, rows, after)
+        return RouteRequest(tree, node, starts, rows, after)
 
-    def follow(self, pairs: Int64Array, packed: UInt8Array) -> bool:
-        """Move pairs through the nodes of their runs, as an answer to `Routes.request` says. False: it does not fit."""
-        left, used = np.unpackbits(packed), 0
-        while len(pairs) and used + len(pairs) <= len(left):
-            at = self.move(pairs, left[used : used + len(pairs)])
-            used += len(pairs)
-            pairs = pairs[self.routes.follows[at]]
-        return not len(pairs) and len(packed) == (used + 7) // 8
+    def move(self, pairs: Int64Array, left: UInt8Array) -> None:
+        """Move pairs to a child of their node."""
+        self._at[pairs] = self._routes.left[self._at[pairs]] + (left == 0)
+
+    def follow(self, pairs: Pairs, packed: UInt8Array) -> bool:
+        """Move pairs through the nodes of their runs, as an answer to `request` says. False: it does not fit."""
+        return _native.follow_route(self._routes.left, self._routes.follows, pairs.index, packed, self._at)
 
     def settle(self) -> None:
         """Drop pairs that reached a leaf."""
-        self._moving = self._moving[self.routes.left[self._at[self._moving]] != LEAF]
-
-    @property
-    def moving(self) -> bool:
-        return len(self._moving) > 0
+        self.moving = self.moving[self._routes.left[self._at[self.moving]] != LEAF]
 
     def margins(self) -> Float64Array:
         """Base margin and leaf weights, summed tree after tree: (K, rows)."""
-        base = np.repeat(self.routes.base_margin[:, None], self._rows, axis=1)
-        weights = self.routes.weight[self._at].reshape(-1, *base.shape)  # every round has a tree of each group
+        base = np.repeat(self._routes.base_margin[:, None], self._rows, axis=1)
+        weights = self._routes.weight[self._at].reshape(-1, *base.shape)  # every round has a tree of each group
         sums = np.concatenate((base[None], weights))
         return np.add.accumulate(sums, out=sums)[-1].copy()  # unlike `sum`, which may add pairwise
 
@@ -234,61 +190,13 @@ class PredictionResponder:
     """
 
     def __init__(self, share: ModelShare, values: Float32Array, max_depth: int) -> None:
-        self._records, self._values = share.records, values
-        self._paths = Paths(share.records, values.shape[1], max_depth)
+        self._rows, self._paths = values.shape[1], Paths(share.records, values, max_depth)
 
     def handle(self, message: Message) -> Message:
-        rows = self._values.shape[1]
         if isinstance(message, BeginPrediction):
-            if message.rows != rows:
+            if message.rows != self._rows:
                 raise MalformedMessage("the request has the wrong number of rows")
             return Done()
         if isinstance(message, RouteRequest):
-            return self._route(message, rows)
+            return RouteAnswer(self._paths.answer(message))
         raise UnexpectedMessage(f"{message.type_name()} is not a request for a prediction")
-
-    def _route(self, message: RouteRequest, rows: int) -> RouteAnswer:
-        nodes, after = len(message.tree), message.after
-        fits = len(message.node) == len(after) == nodes and len(message.starts) == nodes + 1
-        if not fits or message.starts[0] != 0 or message.starts[-1] != len(message.rows):
-            raise MalformedMessage("the arrays of a routing request are inconsistent")
-        counts = np.subtract(message.starts[1:], message.starts[:-1], dtype=np.int64)  # so that none wraps around
-        if not _all_within(counts, 0, rows) or not _all_within(message.rows, 0, rows - 1):
-            raise MalformedMessage("a routing request contains rows that do not exist, or too many")
-        records = self._records.find(message.tree, message.node)
-        if (records < 0).any():
-            raise MalformedMessage("a routing request contains a node that this party does not split")
-        # So no request can ask for more than the splits of all rows.
-        used = np.zeros(self._records.count, dtype=np.bool_)
-        used[records] = True
-        if np.count_nonzero(used) != nodes:
-            raise MalformedMessage("a routing request repeats a node")
-        at, of_rows, child = np.repeat(np.arange(nodes), counts), message.rows, _children(message, counts)
-        left: list[BoolArray] = []
-        while len(at):
-            self._paths.advance(records[at], of_rows)
-            left.append(self._records.goes_left(self._values, records[at], of_rows))
-            at = child[2 * at + ~left[-1]]
-            on = at >= 0
-            at, of_rows = at[on], of_rows[on]
-        return RouteAnswer(np.packbits(np.concatenate(left)) if left else np.empty(0, dtype=np.uint8))
-
-
-def _all_within(values: Int32Array | Int64Array, least: int, most: int) -> bool:
-    return not len(values) or bool(values.min() >= least and values.max() <= most)
-
-
-def _children(message: RouteRequest, counts: Int64Array) -> Int64Array:
-    """For both sides of each node of a request, the place of the node that comes after it, or -1."""
-    child = np.full(2 * len(message.tree), -1, dtype=np.int64)
-    (below,) = (message.after != -1).nonzero()
-    if len(below):
-        after = message.after[below]
-        parent = after >> 1
-        # A parent comes first, so there is no circle.
-        if after.min() < 0 or (parent >= below).any() or (message.tree[parent] != message.tree[below]).any():
-            raise MalformedMessage("a node of a routing request comes after none of its tree")
-        child[after] = below
-        if (child[after] != below).any() or counts[below].any():
-            raise MalformedMessage("two nodes of a routing request come after the same one, or one has its own rows")
-    return child

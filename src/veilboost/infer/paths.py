@@ -10,31 +10,41 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.errors import MalformedMessage
+from veilboost.infer.messages import RouteRequest
 from veilboost.model.share import SplitRecords
-from veilboost.types import Int32Array, Int64Array
+from veilboost.types import Float32Array, UInt8Array
+
+# Why a request is refused, by the number that the kernel returns, less one.
+_REFUSED = (
+    "the arrays of a routing request are inconsistent",
+    "a routing request contains rows that do not exist, or too many",
+    "a routing request contains a node that this party does not split",
+    "a routing request repeats a node",
+    "a node of a routing request comes after none of its tree",
+    "two nodes of a routing request come after the same one, or one has its own rows",
+    "a row is routed to nodes that are not on one path",
+)
 
 
 class Paths:
-    """The levels that rows have reached in one request, in the trees that this party splits."""
+    """The levels that the rows of one request have reached, in the trees that this party splits."""
 
-    def __init__(self, records: SplitRecords, rows: int, max_depth: int) -> None:
-        self._rows, numbers = rows, records.node.astype(np.int64)
-        trees, self._tree = np.unique(records.tree, return_inverse=True)
-        self._least = np.frexp(numbers + 1)[1] - 1  # whole logarithm to the base 2
-        self._most = np.minimum((numbers + 1) // 2, max_depth - 1)
-        self._next = np.zeros((len(trees), rows), dtype=np.uint8)  # the least level of the next node of each pair
+    def __init__(self, records: SplitRecords, values: Float32Array, max_depth: int) -> None:
+        self._records, self._values, self._max_depth = records, np.ascontiguousarray(values), max_depth
+        self._next = np.zeros((records.trees, values.shape[1]), dtype=np.uint8)  # the least level of the next node
 
-    def advance(self, records: Int32Array, rows: Int32Array) -> None:
-        """Note that these rows are at the nodes of these records. Raises, and notes nothing, if they cannot be."""
-        if not len(rows):
-            return
-        pairs: Int64Array = self._tree[records] * self._rows + rows
-        # A row that is named twice in a tree would be on two nodes of one level.
-        low, span = int(rows.min()), int(rows.max()) - int(rows.min()) + 1
-        named = np.zeros(len(self._next) * span, dtype=np.bool_)
-        named[self._tree[records] * span + (rows - low)] = True
-        levels = np.maximum(self._least[records], self._next.reshape(-1)[pairs])
-        if np.count_nonzero(named) != len(rows) or (levels > self._most[records]).any():
-            raise MalformedMessage("a row is routed to nodes that are not on one path")
-        self._next.reshape(-1)[pairs] = levels + 1
+    def answer(self, request: RouteRequest) -> UInt8Array:
+        """The assignments of the rows at the nodes that they reach, packed. Raises if they cannot reach the nodes."""
+        records, deepest = self._records, self._max_depth
+        most = min(len(request.rows) * deepest, len(request.node) * self._values.shape[1])
+        left = np.empty((most + 7) // 8, dtype=np.uint8)
+        asked = request.tree, request.node, request.starts, request.rows, request.after
+        rules, levels = records.rule_arrays, records.levels
+        number = _native.answer_route(
+            records.sorted_keys, *rules, self._values, *levels, deepest, self._next, *asked, left
+        )
+        if number < 0:
+            raise MalformedMessage(_REFUSED[-number - 1])
+        return left[: (number + 7) // 8]

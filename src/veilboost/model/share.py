@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import Rule, Rules
 from veilboost.boost.grower import Tree
@@ -33,6 +34,7 @@ from veilboost.types import (
     UInt8Array,
 )
 
+_DEEPEST = 100  # more than the levels of any tree
 _PAIRS_AT_ONCE = 1 << 16  # limits memory: (record, row) pairs that are compared together
 
 
@@ -95,27 +97,42 @@ class SplitRecords:
 
     def find(self, tree: Int32Array, node: Int32Array) -> Int32Array:
         """Positions of these nodes' records; -1 for nodes without a record."""
-        wanted, have = _keys(tree, node), self._sorted_keys
+        wanted, have = _keys(tree, node), self.sorted_keys
         if not len(have):
             return np.full(len(wanted), -1, dtype=np.int32)
         at = have.searchsorted(wanted)
         return np.where(have.take(at, mode="clip") == wanted, at, -1).astype(np.int32)
 
     @cached_property
-    def _sorted_keys(self) -> Int64Array:
+    def sorted_keys(self) -> Int64Array:
+        """The nodes as numbers: the tree in the upper 32 bits, the node in the lower ones."""
         return _keys(self.tree, self.node)
+
+    @cached_property
+    def levels(self) -> tuple[Int32Array, UInt8Array, UInt8Array]:
+        """For each record, the place of its tree among those that have one, and the levels that its number allows.
+
+        Nodes are numbered level by level and in pairs: level d has numbers from 2d - 1 to 2^(d+1) - 2.
+        """
+        numbers, place = self.node.astype(np.int64), np.unique(self.tree, return_inverse=True)[1]
+        least, most = np.frexp(numbers + 1)[1] - 1, np.minimum((numbers + 1) // 2, _DEEPEST)
+        return place.astype(np.int32), least.astype(np.uint8), most.astype(np.uint8)
+
+    @cached_property
+    def trees(self) -> int:
+        """How many trees have a record."""
+        return len(np.unique(self.tree))
+
+    @property
+    def rule_arrays(self) -> tuple[Int32Array, Float32Array, BoolArray, Int32Array, BoolArray]:
+        """The rules, as kernels take them."""
+        return self.feature, self.threshold, self.default_left, self.set_of, self.left_sets
 
     def goes_left(self, values: Float32Array, records: Int32Array, rows: Int32Array) -> BoolArray:
         """Which pairs (record, row) go left; `values` is (columns, rows), category codes as floats, NaN missing."""
-        value = values[self.feature[records], rows]
-        left = value < self.threshold[records]
-        if len(self.left_sets):
-            sets = self.set_of[records]
-            by_set = np.flatnonzero(sets >= 0)
-            code = np.nan_to_num(value[by_set], nan=-1.0).astype(np.int64)
-            known = (code >= 0) & (code < self.left_sets.shape[1])
-            left[by_set] = known & self.left_sets[sets[by_set], np.where(known, code, 0)]
-        return np.where(np.isnan(value), self.default_left[records], left)
+        left = np.empty(len(rows), dtype=np.bool_)
+        _native.goes_left(*self.rule_arrays, np.ascontiguousarray(values), records, rows, left)
+        return left
 
     def all_left(self, values: Float32Array) -> UInt8Array:
         """Which rows go left at every record, reached or not: a row of packed bits for each record."""

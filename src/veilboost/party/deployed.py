@@ -180,7 +180,8 @@ class Deployed:
         if message.explain:  # before anything is spent
             allow_explanation(self._settings, peer, self._share.records.count)
         self._predictions.take(peer, len(slots))  # before the values of the rows take memory
-        values, asked = rows.values[:, places], {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
+        values = rows.values.take(places, axis=1)
+        asked = {"peer": peer.party, "rows": len(slots), "slots": slots.tolist()}
         if message.explain:
             return self._explain(peer, values, asked)
         self._book("scored", "the left/right assignments of scored rows at the splits that they reach", peer)

@@ -173,17 +173,18 @@ class EncryptedModel:
         self._service = known.public(threads)
         self._key = known.fingerprint
         self._csp = csp
-        self._place: dict[tuple[int, int], int] = {}
+        self._place = np.full(self._routes.nodes, -1, dtype=np.int64)  # of the vector of each node
         shares: list[UInt8Array] = []
         for owner, name in enumerate(skeleton.parties):
             if name not in nodes:
                 raise MissingShare(f"there are no encrypted nodes of {name}")
-            self._take(owner, name, nodes[name])
+            self._take(owner, name, nodes[name], sum(map(len, shares)))
             shares.append(nodes[name].vectors)
-        self._vectors = np.concatenate([share for share in shares if len(share)]) if self._place else shares[0]
+        some = [share for share in shares if len(share)]
+        self._vectors = np.concatenate(some) if some else shares[0]
 
-    def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes) -> None:
-        """Accept a party's nodes: exactly those that it owns in the skeleton, each once."""
+    def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes, before: int) -> None:
+        """Accept a party's nodes: exactly those that it owns in the skeleton, each once. `before`: nodes of others."""
         keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=True))
         own = {
             (at, node)
@@ -196,7 +197,7 @@ class EncryptedModel:
             raise MalformedMessage(f"{name} encrypted its nodes under another key", "publish the model again")
         if keys:
             self._service.check_nodes(given.vectors)
-        self._place.update({key: len(self._place) + at for at, key in enumerate(keys)})
+        self._place[self._routes.first[given.tree] + given.node] = before + np.arange(len(keys))
 
     def handle(self, message: Message) -> Message:
         if not isinstance(message, messages.SecureQuery):
@@ -217,14 +218,8 @@ class EncryptedModel:
         """
         every = np.concatenate(queries)
         walk = Walk(self._routes, len(every))
-        while walk.moving:
-            index: list[Int64Array] = []
-            place: list[int] = []
-            for _, pairs in walk.waiting():
-                at = [self._place[key] for key in self._routes.keys(pairs.at)]
-                index.append(pairs.index)
-                place += np.repeat(at, pairs.counts).tolist()
-            waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)
+        while len(waiting := walk.moving):
+            nodes = self._place[walk.nodes(waiting)]
             # Shuffled, so that neighbouring entries do not belong to one user or one tree.
             order = np.argsort(np.frombuffer(Csprng().bytes(8 * len(waiting)), dtype=np.uint64), kind="stable")
             at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])

@@ -31,6 +31,16 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int32)
 
 
+def paths_of(records: SplitRecords, rows: int, depth: int) -> Paths:
+    return Paths(records, np.zeros((1, rows), dtype=np.float32), depth)
+
+
+def advance(paths: Paths, records: SplitRecords, at: np.ndarray, rows: np.ndarray) -> None:
+    """Ask about each of these rows at the node of its record."""
+    starts = np.arange(len(at) + 1, dtype=np.int32)
+    paths.answer(RouteRequest(records.tree[at], records.node[at], starts, rows, np.full(len(at), -1, dtype=np.int32)))
+
+
 def grown(rng: np.random.Generator) -> tuple[int, list[tuple[int, int]]]:
     """A depth, and the splits (number, left child) of a tree that grows level by level."""
     depth, level, size, splits = int(rng.integers(1, 7)), [0], 1, []
@@ -51,14 +61,14 @@ def test_every_walk_from_the_root_passes(seed):
     depth, splits = grown(rng)
     owned = [splits[at] for at in np.flatnonzero(rng.random(len(splits)) < 0.6)] or splits
     records = records_of([(0, node) for node, _ in owned])
-    paths, children, at = Paths(records, 8, depth), dict(splits), dict.fromkeys(range(8), 0)
+    paths, children, at = paths_of(records, 8, depth), dict(splits), dict.fromkeys(range(8), 0)
     while at:
         for row, node in list(at.items()):
             if node not in children:
                 del at[row]
                 continue
             here = np.flatnonzero(records.node == node).astype(np.int32)
-            paths.advance(here, np.full(len(here), row, dtype=np.int32))
+            advance(paths, records, here, np.full(len(here), row, dtype=np.int32))
             at[row] = children[node] + int(rng.integers(2))
 
 
@@ -66,10 +76,11 @@ def test_every_walk_from_the_root_passes(seed):
 def test_a_row_gets_no_more_nodes_than_levels_in_any_order(seed):
     rng = np.random.default_rng(seed)
     depth, splits = grown(rng)
-    paths, answered = Paths(records_of([(0, node) for node, _ in splits]), 1, depth), 0
+    records = records_of([(0, node) for node, _ in splits])
+    paths, answered = paths_of(records, 1, depth), 0
     for record in rng.permutation(len(splits)):
         try:
-            paths.advance(ints(record), ints(0))
+            advance(paths, records, ints(record), ints(0))
             answered += 1
         except MalformedMessage:
             continue
@@ -79,22 +90,22 @@ def test_a_row_gets_no_more_nodes_than_levels_in_any_order(seed):
 def test_which_nodes_may_follow_each_other():
     records = records_of([(tree, node) for tree in (3, 7) for node in range(15)])
     for second, passes in ((0, False), (1, False), (3, False), (4, False), (5, True), (7, True), (14, True)):
-        paths = Paths(records, 2, 4)
-        paths.advance(ints(4), ints(1))
-        paths.advance(ints(15 + 4, 4), ints(1, 0))  # another tree, another row
+        paths = paths_of(records, 2, 4)
+        advance(paths, records, ints(4), ints(1))
+        advance(paths, records, ints(15 + 4, 4), ints(1, 0))  # another tree, another row
         if passes:  # as far as their numbers tell
-            paths.advance(ints(second), ints(1))
+            advance(paths, records, ints(second), ints(1))
             with pytest.raises(MalformedMessage):
-                paths.advance(ints(13), ints(1))  # the last level was reached
+                advance(paths, records, ints(13), ints(1))  # the last level was reached
         else:
             with pytest.raises(MalformedMessage):
-                paths.advance(ints(second), ints(1))
-    paths = Paths(records, 1, 4)
+                advance(paths, records, ints(second), ints(1))
+    paths = paths_of(records, 1, 4)
     with pytest.raises(MalformedMessage):
-        paths.advance(ints(0, 1), ints(0, 0))  # two nodes in one request
-    paths.advance(ints(0), ints(0))  # what was refused changed nothing
+        advance(paths, records, ints(0, 1), ints(0, 0))  # two nodes in one request
+    advance(paths, records, ints(0), ints(0))  # what was refused changed nothing
     with pytest.raises(MalformedMessage):
-        Paths(records, 1, 3).advance(ints(7), ints(0))  # deeper than the job allows
+        advance(paths_of(records, 1, 3), records, ints(7), ints(0))  # deeper than the job allows
 
 
 @pytest.mark.parametrize("protocol", ["plain", "federboost"])
