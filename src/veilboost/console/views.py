@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,14 +23,14 @@ from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import LIVE, list_deployments
 from veilboost.party.hub import revoked_at
 from veilboost.party.identity import describe
-from veilboost.party.lifecycle import about
+from veilboost.party.lifecycle import JobDetails, about
 from veilboost.party.ping import PeerStatus
 from veilboost.party.policy import Policy
 from veilboost.party.predicting import LOOKUPS_FILE, PREDICTIONS_FILE, spent_today
 from veilboost.party.progress import RunProgress
 from veilboost.party.runs import ENDED, RESUMABLE, RUNNING, RunFolder, date_text
 from veilboost.party.settings import PartySettings
-from veilboost.party.status import STATES, count_by_state
+from veilboost.party.status import STATES, JobStatus, count_by_state
 from veilboost.plan.proposals import predicted
 from veilboost.privacy.ledger import Row
 from veilboost.report.facts import share_facts, training_facts
@@ -157,28 +157,28 @@ def jobs(data: ConsoleData, number: int, state: str) -> dict[str, Any]:
 def _running(data: ConsoleData, name: str) -> dict[str, Any]:
     try:
         run = RunFolder.open(data.settings.runs, name)
-        return {"name": name, "error": None, **_progress(run.state, run.cancelled, data.follower(name).read())}
+        return {"name": name, "error": None, **_progress(run, data.follower(name).read())}
     except VeilBoostError as error:
         return {"name": name, "state": "damaged", "error": str(error)}
 
 
-def _progress(state: str, cancelled: bool, found: RunProgress) -> dict[str, Any]:
-    sent = sum(each["bytes_sent"] for each in found.traffic.values())
-    received = sum(each["bytes_received"] for each in found.traffic.values())
+def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
+    state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = None
+    metric = "none measured" if run.drives else "known to the driver only"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"
     return {
         "state": state,
-        "stage": f"{state}, stops soon" if cancelled and state in RUNNING else state,
+        "stage": f"{state}, stops soon" if run.cancelled and state in RUNNING else state,
         "round": found.round,
         "rounds": found.rounds,
         "left": None if found.seconds_left is None else seconds_text(found.seconds_left),
         "metric": metric,
-        "sent": bytes_text(sent),
-        "received": bytes_text(received),
+        "sent": bytes_text(sum(each["bytes_sent"] for each in found.traffic.values())),
+        "received": bytes_text(sum(each["bytes_received"] for each in found.traffic.values())),
+        "traffic": found.traffic,
         "driver": None if found.job is None else found.job.driver,
         "protocol": None if found.job is None else found.job.protocol,
     }
@@ -201,11 +201,11 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "told": told,
+        "measured": _reports(told),
         "code": code_in(told.error),
         "approval": approval_text(run, data.settings),
-        "progress": _progress(state, run.cancelled, found),
+        "progress": _progress(run, found),
         "drawings": _marked(_charts(found)),
-        "traffic": found.traffic,
         "learned": {"this party": shown_to(own, found.exchanges)}
         | {each: shown_to(each, found.exchanges) for each in others},
         "exchanges": [_exchange(each.to_dict()) for each in found.exchanges],
@@ -224,6 +224,18 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
         "audit_error": audit_error,
         "trial": bool(data.trial),
     }
+
+
+def _reports(told: JobDetails) -> tuple[list[str], list[tuple[str, ...]]]:
+    """What participants measured on their own rows, as headers and rows; the driver has it of all of them."""
+    found = told.reports or ({} if told.report is None else {str(told.party): told.report})
+    names = list(dict.fromkeys(name for each in found.values() for name in each))
+    rows = [(party, *(_measured(each.get(name)) for name in names)) for party, each in found.items()]
+    return ["participant", *(name.replace("_", " ") for name in names)], rows
+
+
+def _measured(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def _charts(found: RunProgress) -> list[str]:
@@ -343,6 +355,7 @@ def peers(data: ConsoleData) -> dict[str, Any]:
     status, found = known.value or (None, ())
     seen = {each.peer: each for each in found}
     names = sorted({*settings.policy.peers, *settings.peers})
+    last = {each.driver: each for each in reversed(data.jobs()) if each.driver is not None}
     own: list[tuple[str, str]] = []
     for what, file in (("own certificate", settings.certificates.cert), ("authority", settings.certificates.ca)):
         with suppress(VeilBoostError):
@@ -350,7 +363,7 @@ def peers(data: ConsoleData) -> dict[str, Any]:
             own.append((what, f"{info.not_after:%Y-%m-%d}, serial {info.serial:x}"))
     return {
         "known": known,
-        "peers": [_peer(name, settings, seen.get(name)) for name in names],
+        "peers": [_peer(name, settings, seen.get(name), last.get(name)) for name in names],
         "own": own,
         "revoked": revoked,
         "has_list": settings.certificates.revoked is not None,
@@ -359,18 +372,21 @@ def peers(data: ConsoleData) -> dict[str, Any]:
     }
 
 
-def _peer(name: str, settings: PartySettings, seen: PeerStatus | None) -> tuple[Any, ...]:
-    """A row of the table of peers."""
+def _peer(name: str, settings: PartySettings, seen: PeerStatus | None, last: JobStatus | None) -> tuple[Any, ...]:
+    """A row of the table of peers. `last`: the newest job that the peer drove."""
     way, pins = settings.peers.get(name), settings.policy.peers.get(name, ())
     if seen is None:
         texts = {None: "no address is known here", "in": "connects to this party", "out": "not known yet"}
         health = {"text": texts[None if way is None else way.connect], "class": ""}
     else:
         health = {"text": "; ".join(seen.problems) or "healthy", "class": "no" if seen.problems else "yes"}
-    if seen is None or seen.release is None:
-        return name, health, *("–",) * 4, ", ".join(pins) or "none"
-    days, trip = f"{seen.certificate_days:.0f} days", f"{seen.round_trip_ms:.1f} ms"
-    return name, health, seen.release, days, trip, f"{seen.clock_difference:+d} s", ", ".join(pins) or "none"
+    job = "none" if last is None else f"{last.job}, {date_text(last.updated) or last.state}"
+    measured = ("–",) * 4
+    if seen is not None and seen.certificate_days is not None:
+        until = datetime.now() + timedelta(days=seen.certificate_days)
+        times = f"{seen.round_trip_ms:.1f} ms", f"{seen.clock_difference:+d} s"
+        measured = (seen.release, f"until {until:%Y-%m-%d} ({seen.certificate_days:.0f} days)", *times)
+    return name, health, *measured, job, ", ".join(pins) or "none"
 
 
 def tables(data: ConsoleData) -> dict[str, Any]:
