@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 JOBS_PER_PAGE = 50
 WIDE, HIGH = 560, 300  # of a chart
+_ROLES = {"active": "active party", "passive": "passive parties", "participant": "participants"}
 _CODE = re.compile(r"\bVB-\d{4}\b")
 
 
@@ -99,7 +100,7 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         raise UnknownProposal(f"{data.settings.name} has no such proposal")
     cost, learned = predicted(found), dict[str, list[str]]()
     for each in found.reveals:
-        learned.setdefault(each["to"], []).append(each["what"])
+        learned.setdefault(_receivers(found, each["to"]), []).append(each["what"])
     return {
         "proposal": found,
         "asked": date_text(found.asked_at),
@@ -109,6 +110,13 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         "learned": learned,
         "decision": _decision(data, found),
     }
+
+
+def _receivers(found: Proposal, role: str) -> str:
+    """Who has this role in what is proposed, for a heading."""
+    if role in ("active", "server"):
+        return f"{found.asked_by}, the {_ROLES.get(role, role)}"
+    return f"{_ROLES.get(role, role)}{', among them this party' if role == found.role else ''}"
 
 
 def _decision(data: ConsoleData, found: Proposal) -> str:
@@ -132,7 +140,7 @@ def jobs(data: ConsoleData, number: int, state: str) -> dict[str, Any]:
     number = min(max(number, 1), pages)
     listed = found[(number - 1) * JOBS_PER_PAGE : number * JOBS_PER_PAGE]
     return {
-        "running": [_running(data, job.job) for job in every if job.running and state in ("", job.state)],
+        "running": [_running(data, job) for job in every if job.running and state in ("", job.state)],
         "jobs": [
             {
                 "name": job.job,
@@ -154,18 +162,19 @@ def jobs(data: ConsoleData, number: int, state: str) -> dict[str, Any]:
     }
 
 
-def _running(data: ConsoleData, name: str) -> dict[str, Any]:
+def _running(data: ConsoleData, job: JobStatus) -> dict[str, Any]:
+    told = {"name": job.job, "driver": job.driver, "error": job.error, "code": code_in(job.error)}
     try:
-        run = RunFolder.open(data.settings.runs, name)
-        return {"name": name, "error": None, **_progress(run, data.follower(name).read())}
+        run = RunFolder.open(data.settings.runs, job.job)
+        return {**told, "damaged": False, **_progress(run, data.follower(job.job).read())}
     except VeilBoostError as error:
-        return {"name": name, "state": "damaged", "error": str(error)}
+        return {**told, "damaged": True, "state": "damaged", "error": str(error), "code": error.code}
 
 
 def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
     state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = "none measured" if run.drives else "known to the driver only"
+    metric = "not measured" if run.drives else "driver only"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"
@@ -179,7 +188,6 @@ def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
         "sent": bytes_text(sum(each["bytes_sent"] for each in found.traffic.values())),
         "received": bytes_text(sum(each["bytes_received"] for each in found.traffic.values())),
         "traffic": found.traffic,
-        "driver": None if found.job is None else found.job.driver,
         "protocol": None if found.job is None else found.job.protocol,
     }
 
@@ -263,7 +271,11 @@ def _settings(found: RunProgress) -> list[tuple[str, Any]]:
     if job is None:
         return []
     parties = ", ".join(f"{name} ({job.role_of(name)})" for name in job.parties)
-    known = {"protocol": job.protocol, "parties": parties, "alignment": job.alignment, "record": job.record}
+    known = {"protocol": job.protocol, "parties": parties, "record": job.record}
+    if job.continues is not None:
+        known["continues the model of"] = job.continues
+    if job.spec.setting == "vertical":
+        known["alignment"] = job.alignment
     return list((known | training_facts(job.training)).items())
 
 
@@ -356,11 +368,11 @@ def peers(data: ConsoleData) -> dict[str, Any]:
     seen = {each.peer: each for each in found}
     names = sorted({*settings.policy.peers, *settings.peers})
     last = {each.driver: each for each in reversed(data.jobs()) if each.driver is not None}
-    own: list[tuple[str, str]] = []
+    own: list[tuple[str, str, str]] = []
     for what, file in (("own certificate", settings.certificates.cert), ("authority", settings.certificates.ca)):
         with suppress(VeilBoostError):
             info = describe(file)
-            own.append((what, f"{info.not_after:%Y-%m-%d}, serial {info.serial:x}"))
+            own.append((what, f"{info.not_after:%Y-%m-%d}", f"{info.serial:x}"))
     return {
         "known": known,
         "peers": [_peer(name, settings, seen.get(name), last.get(name)) for name in names],
@@ -376,14 +388,14 @@ def _peer(name: str, settings: PartySettings, seen: PeerStatus | None, last: Job
     """A row of the table of peers. `last`: the newest job that the peer drove."""
     way, pins = settings.peers.get(name), settings.policy.peers.get(name, ())
     if seen is None:
-        texts = {None: "no address is known here", "in": "connects to this party", "out": "not known yet"}
+        texts = {None: "not dialled: it has no address here", "in": "connects to this party", "out": "not known yet"}
         health = {"text": texts[None if way is None else way.connect], "class": ""}
     else:
         health = {"text": "; ".join(seen.problems) or "healthy", "class": "no" if seen.problems else "yes"}
     job = "none" if last is None else f"{last.job}, {date_text(last.updated) or last.state}"
     measured = ("–",) * 4
     if seen is not None and seen.certificate_days is not None:
-        until = datetime.now() + timedelta(days=seen.certificate_days)
+        until = datetime.now(UTC) + timedelta(days=seen.certificate_days)
         times = f"{seen.round_trip_ms:.1f} ms", f"{seen.clock_difference:+d} s"
         measured = (seen.release, f"until {until:%Y-%m-%d} ({seen.certificate_days:.0f} days)", *times)
     return name, health, *measured, job, ", ".join(pins) or "none"
@@ -429,7 +441,7 @@ def _value(value: Any) -> str:
         return ", ".join(cast(Sequence[str], value)) or "none"
     if value is None or isinstance(value, str):
         return value or "no limit"
-    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}") if isinstance(value, int) else f"{value:g}"
 
 
 def _marked(drawings: Sequence[str]) -> list[str]:
