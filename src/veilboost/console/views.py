@@ -34,11 +34,11 @@ from veilboost.party.status import STATES, JobStatus, count_by_state
 from veilboost.plan.proposals import predicted
 from veilboost.privacy.ledger import Row
 from veilboost.report.facts import share_facts, training_facts
-from veilboost.report.pages import render
+from veilboost.report.pages import grouped, render
 from veilboost.report.plots import line_chart
 from veilboost.report.runs import AUDIT, read_findings
-from veilboost.report.values import bytes_text, seconds_text
-from veilboost.wire.transcript import shown_to
+from veilboost.report.values import alike, bytes_text, seconds_text
+from veilboost.wire.transcript import Exchange, shown_to
 
 if TYPE_CHECKING:
     from veilboost.console.guard import Visitor
@@ -209,14 +209,16 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "told": told,
-        "measured": _reports(told),
+        "reports": _reports(told),
         "code": code_in(told.error),
         "approval": approval_text(run, data.settings),
         "progress": _progress(run, found),
         "drawings": _marked(_charts(found)),
-        "learned": {"this party": shown_to(own, found.exchanges)}
-        | {each: shown_to(each, found.exchanges) for each in others},
-        "exchanges": [_exchange(each.to_dict()) for each in found.exchanges],
+        "learned": [
+            (["this party"], shown_to(own, found.exchanges)),
+            *alike({each: shown_to(each, found.exchanges) for each in others}),
+        ],
+        "exchanges": [_exchange(each) for each in _by_direction(own, found.exchanges)],
         "last": [
             (_clock(each.when), each.direction, each.peer, each.message, bytes_text(each.size)) for each in found.last
         ],
@@ -235,14 +237,14 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
 
 
 def _reports(told: JobDetails) -> tuple[list[str], list[tuple[str, ...]]]:
-    """What participants measured on their own rows, as headers and rows; the driver has it of all of them."""
+    """How participants protected their rows, as headers and rows; the driver has the report of each of them."""
     found = told.reports or ({} if told.report is None else {str(told.party): told.report})
     names = list(dict.fromkeys(name for each in found.values() for name in each))
-    rows = [(party, *(_measured(each.get(name)) for name in names)) for party, each in found.items()]
+    rows = [(party, *(_reported(each.get(name)) for name in names)) for party, each in found.items()]
     return ["participant", *(name.replace("_", " ") for name in names)], rows
 
 
-def _measured(value: Any) -> str:
+def _reported(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
@@ -259,10 +261,17 @@ def _charts(found: RunProgress) -> list[str]:
     return drawings
 
 
+def _by_direction(own: str, exchanges: Sequence[Exchange]) -> list[dict[str, Any]]:
+    """Messages of one type from or to several parties as one: first those that this party has sent."""
+    sent = (each.to_dict() for each in exchanges if each.sender == own)
+    received = (each.to_dict() for each in exchanges if each.sender != own)
+    return [*grouped(sent), *grouped(received)]
+
+
 def _exchange(each: Mapping[str, Any]) -> dict[str, Any]:
     what: list[str] = []
     for item in each["reveals"]:  # names the party if it is not the receiver
-        what.append(item["what"] if item["to"] == each["receiver"] else f"{item['what']} (to {item['to']})")
+        what.append(item["what"] if item["to"] in each["receiver"] else f"{item['what']} (to {item['to']})")
     return {**each, "reveals": "; ".join(what) or "nothing"}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import VeilBoostError
 from veilboost.party.job import Job, load_job
+from veilboost.party.messages import Checkpoint
 from veilboost.party.runs import JOB, LEDGER, METRICS, RUNNING, STATUS, TRANSCRIPT, Exchanges, RunFolder, roles_of
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import PartyName
@@ -77,7 +78,7 @@ class RunFollower:
         messages = () if self._job is None else self._job.spec.messages
         self._openings = {kind.type_name() for kind in messages if issubclass(kind, BeginRound)}
         self._file: int | None = None
-        self._offset = self._begun = 0
+        self._offset = self._begun = self._stored = 0
         self._owner = str(self._run.status.get("party"))
         self._exchanges = Exchanges(self._owner, roles_of(self._run.path))
         self._last = deque[Entry](maxlen=_LAST)
@@ -93,7 +94,8 @@ class RunFollower:
         if self._job is not None:
             rows = int(self._run.status.get("rows", 0))
             rounds = self._job.spec.completed(self._job.training, rows).n_estimators
-        number = len(results) + (state in RUNNING) if results else self._begun or None
+        ended = len(results) or self._stored
+        number = ended + (state in RUNNING) if ended else self._begun or None
         if number is not None and rounds is not None:
             number = min(number, rounds)
         return RunProgress(
@@ -132,6 +134,9 @@ class RunFollower:
         first = self._job is not None and entry.peer == (self._job.others[0] if self._drives else self._job.driver)
         if entry.message in self._openings and first:
             self._begun += 1
+            self._rounds_at.append(entry.when)
+        elif not self._openings and entry.message == Checkpoint.type_name():  # no message begins a round
+            self._stored += 1
             self._rounds_at.append(entry.when)
 
     @property

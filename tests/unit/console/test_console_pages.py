@@ -327,14 +327,32 @@ def test_a_horizontal_job_tells_who_was_lost_and_what_was_measured(tmp_path: Pat
         ("south", "0.5", "–"),
     ]
     assert "alignment" not in text
+    assert "To north, south</h3>" in text
+
+
+def test_a_participant_sees_the_round_from_what_it_stores(tmp_path: Path) -> None:
+    """No message of secagg begins a round; the server asks for a checkpoint after each."""
+    run = RunFolder.create(tmp_path, "sums")
+    run.note(party="north", role="participant", active="hub", state="training", pid=os.getpid())
+    run.save_job(
+        'name = "sums"\nprotocol = "secagg"\n[parties.hub]\nrole = "server"\n[parties.north]\naddress = "127.0.0.1:1"\n'
+        '[parties.south]\naddress = "127.0.0.1:2"\n[training]\nn_estimators = 10\n'
+    )
+    (run.path / "transcript").mkdir()
+    entry = {"direction": "received", "peer": "hub", "message": "Checkpoint", "size": 1, "reveals": []}
+    lines = [json.dumps({**entry, "when": 1.0 + 2 * at}) + "\n" for at in range(4)]
+    (run.path / "transcript" / "transcript.jsonl").write_text("".join(lines))
+    found = RunFollower(run).read()
+    assert (found.round, found.rounds, found.seconds_left) == (5, 10, 12.0)
+    run.note(state="finished")
+    assert RunFollower(run).read().round == 4
 
 
 def test_a_job_that_waits_for_an_approval_says_so(tmp_path: Path) -> None:
     settings_of(make_two(tmp_path), "bank")
     run = RunFolder.create(tmp_path / "runs-bank", "held")
-    run.note(
-        party="bank", role="active", state="proposed", pid=os.getpid(), error="VB-1415: shop: a person decides; wait"
-    )
+    why = "VB-1415: shop: a person decides; wait"
+    run.note(party="bank", role="active", state="proposed", pid=os.getpid(), error=why)
     text = logged_in(console_of(tmp_path / "bank.toml")).get("/jobs").text
     assert "<h2>Running</h2>" in text
     assert why in text
