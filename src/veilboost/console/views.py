@@ -28,7 +28,7 @@ from veilboost.party.ping import PeerStatus
 from veilboost.party.policy import Policy
 from veilboost.party.predicting import LOOKUPS_FILE, PREDICTIONS_FILE, spent_today
 from veilboost.party.progress import RunProgress
-from veilboost.party.runs import ENDED, RESUMABLE, RUNNING, RunFolder, date_text
+from veilboost.party.runs import ENDED, JOB, RESUMABLE, RUNNING, RunFolder, date_text
 from veilboost.party.settings import PartySettings
 from veilboost.party.status import STATES, JobStatus, count_by_state
 from veilboost.plan.proposals import predicted
@@ -228,6 +228,7 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
         "share": _share(run, own) if state == "finished" else None,
         "cancels": state in RUNNING or (state in RESUMABLE and not (state == "cancelled" and run.drives)),
         "drives": run.drives,
+        "begun": (run.path / JOB).exists(),
         "ended": state in ENDED,
         "found": findings,
         "auditing": auditing,

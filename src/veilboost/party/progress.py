@@ -80,6 +80,10 @@ class RunFollower:
         self._file: int | None = None
         self._offset = self._begun = self._stored = 0
         self._owner = str(self._run.status.get("party"))
+        self._opened_with: PartyName | None = None  # a driver opens a round with each party; one of them counts
+        if self._job is not None:
+            drives = self._job.driver == self._owner
+            self._opened_with = self._job.others[0] if drives else self._job.driver
         self._exchanges = Exchanges(self._owner, roles_of(self._run.path))
         self._last = deque[Entry](maxlen=_LAST)
         self._rounds_at = deque[float](maxlen=_PACE + 1)
@@ -131,17 +135,12 @@ class RunFollower:
         self._volume.append((max(entry.when - self._began, 0.0), self._total["sent"], self._total["received"]))
         if len(self._volume) > _MOST_POINTS:
             self._volume = [*self._volume[:-1:2], self._volume[-1]]
-        first = self._job is not None and entry.peer == (self._job.others[0] if self._drives else self._job.driver)
-        if entry.message in self._openings and first:
+        if entry.message in self._openings and entry.peer == self._opened_with:
             self._begun += 1
             self._rounds_at.append(entry.when)
         elif not self._openings and entry.message == Checkpoint.type_name():  # no message begins a round
             self._stored += 1
             self._rounds_at.append(entry.when)
-
-    @property
-    def _drives(self) -> bool:
-        return self._job is not None and self._job.driver == self._owner
 
     def _left(self, results: Sequence[RoundResult], number: int | None, rounds: int | None) -> float | None:
         if number is None or rounds is None:
