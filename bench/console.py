@@ -3,7 +3,8 @@
     python bench/console.py [--runs 1000] [--repeats 20] [--seconds 60] [--rate 200]
 
 A demo trains one job; its run folder at the bank is copied RUNS times, and its ledger entries are booked for each copy.
-The console is a process of its own. A client logs in and requests every page REPEATS times. Then one more run grows for
+The console is a process of its own. A client logs in and requests every page REPEATS times: `cpu_ms` is the CPU time of
+the whole process for each request, with the threads that sum up the ledger and dial peers. Then one more run grows for
 SECONDS: RATE messages a second, and a round every quarter of a second, while a client does what a browser with the
 page of that job does: it reads the stream of events, and loads the page after each. The CPU time of the console process
 in that time, as a share of one core, bounds what an open console takes from a job.
@@ -136,9 +137,17 @@ def main() -> None:
         with console(config) as (address, pid):
             client, pages = Client(address), dict[str, dict[str, float]]()
             for page in (*PAGES, f"jobs/{trained.path.name}"):
+                before = process_seconds(pid)
                 times = [1000 * client.seconds(page) for _ in range(given.repeats)]
-                pages[page] = {"first_ms": times[0], "median_ms": statistics.median(times), "worst_ms": max(times)}
-                note(f"{page}: first {times[0]:.0f} ms, median {statistics.median(times):.0f}, worst {max(times):.0f}")
+                cpu = 1000 * (process_seconds(pid) - before) / given.repeats
+                told = {
+                    "first_ms": times[0],
+                    "median_ms": statistics.median(times),
+                    "worst_ms": max(times),
+                    "cpu_ms": cpu,
+                }
+                note(f"{page}: {', '.join(f'{name} {value:.0f}' for name, value in told.items())}")
+                pages[page] = told
             running = RunFolder(settings.runs / "running")
             shutil.copytree(trained.path, running.path)
             (running.path / "metrics.jsonl").write_text("")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from veilboost.console.app import Console, make_app
@@ -12,6 +14,10 @@ from veilboost.console.data import ConsoleData
 from veilboost.console.guard import LOOPBACK
 from veilboost.console.sessions import Sessions
 from veilboost.console.users import FILE, Users
+from veilboost.errors import ApprovalPending
+from veilboost.party.approvals import Proposal, list_proposals, require_approval
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.proposals import Subject
 from veilboost.party.settings import PartySettings, load_party
 
 PASSWORD = "correct horse battery"  # noqa: S105
@@ -52,3 +58,32 @@ def csrf_of(client: TestClient) -> str:
     found = re.search(r'name="csrf" value="([0-9a-f]+)"', client.get("/policy").text)
     assert found is not None
     return found[1]
+
+
+def hold(config: Path, name: str = "income") -> Proposal:
+    """A proposal of the bank that waits for a decision, with this name wherever a peer or a table gives one."""
+    text = config.read_text()
+    if 'approval = "ask"' not in text:
+        config.write_text(text.replace("[policy]\n", '[policy]\napproval = "ask"\n'))
+    settings = load_party(config)
+    claim = {"victim": "passive", "data": name, "adversary": "x", "status": "broken", "why": "y", "attack": None}
+    subject = Subject(
+        kind="training",
+        role="passive",
+        job="credit",
+        protocol="plain",
+        settings={name: name},
+        table="main",
+        columns=(name, "income"),
+        rows=180,
+        statements=(claim,),
+        reveals=({"what": name, "to": "active"},),
+        epsilon=1.5,
+        epsilon_left=6.5,
+        size={"trees": 2, "depth": 2, "bins": 16, "parties": 2},
+    )
+    peer = PeerIdentity("bank", "ab" * 32, datetime(2100, 1, 1, tzinfo=UTC), 1)
+    with pytest.raises(ApprovalPending):
+        require_approval(settings, peer, "digest", lambda: subject)
+    (held,) = list_proposals(settings)
+    return held

@@ -21,13 +21,16 @@ OUTSIDE = """return [...document.querySelectorAll('body *')].filter(e => {
   const b = e.getBoundingClientRect();
   return b.width > 0 && b.right > document.documentElement.clientWidth + 1 && !e.closest('.scroll, .skip')
 }).map(e => e.outerHTML.slice(0, 120))"""
+FOCUSED = """const e = document.activeElement, style = getComputedStyle(e);
+  return [e.innerText, style.outlineStyle === 'none' ? 0 : parseFloat(style.outlineWidth)]"""
 CONTRAST = """
 const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(x => { x /= 255; return x <= .03928 ? x / 12.92 :
   ((x + .055) / 1.055) ** 2.4 }); return .2126 * r + .7152 * g + .0722 * b };
 const ground = e => { while (e) { const c = getComputedStyle(e).backgroundColor;
   if (!/^rgba.*, 0\\)$/.test(c)) return c; e = e.parentElement }
   return getComputedStyle(document.body).backgroundColor };
-return [...document.querySelectorAll('a, button, p, td, th, dt, dd, summary, label, h1, h2, h3, .state')]
+const texts = 'a, button, p, td, th, dt, dd, li, code, caption, summary, label, h1, h2, h3, .state';
+return [...document.querySelectorAll(texts)]
   .filter(e => e.innerText && e.getBoundingClientRect().left >= 0)
   .map(e => { const [a, b] = [light(getComputedStyle(e).color), light(ground(e))].sort((x, y) => y - x);
     return [(a + .05) / (b + .05), e.outerHTML.slice(0, 120)] }).filter(([ratio]) => ratio < 4.5)"""
@@ -170,25 +173,40 @@ def test_an_officer_decides_watches_and_keeps_the_proof(town: Town, window: brow
     picture(window, pictures, "jobs-running")
     window.click("third")
     window.until_text(f"of {ENDLESS}")
+    picture(window, pictures, "job-running")
     window.click("Cancel this job")
     window.click("Cancel third")
     assert "VB-1705" in driver.communicate(timeout=DEADLINE)[1]
     window.until(lambda: window.run("return document.querySelector('.state').textContent") == "ended", "the end")
 
-    for page in ("jobs", "peers", "tables", "models", "policy", "errors/VB-1705"):
-        window.open(f"{address}/{page}")
-        if page == "tables":
-            window.until_text("Features, without any value")
-        picture(window, pictures, page.replace("/", "-"))
-    window.dark()
-    for page in ("jobs/credit", "ledger"):
-        window.open(f"{address}/{page}")
-        window.until_text("ledger")
-        picture(window, pictures, f"dark-{page.replace('/', '-')}")
+    # Every page, light and dark.
+    (held, *_) = list_proposals(load_party(town.folder / "shop.toml"))
+    pages = {
+        "inbox": "Decided and expired proposals",
+        f"inbox/{held.id}": "Decision: ",
+        "jobs": "All jobs",
+        "jobs/third": "Settings of the job",
+        "ledger": "Verified: ",
+        "peers": "The daemon of this party runs",
+        "tables": "Features, without any value",
+        "models": "No model is deployed",
+        "policy": "Rules of the policy",
+        "errors/VB-1705": "What it means",
+    }
+    for dark in (False, True):
+        window.dark(dark)
+        for page, text in pages.items():
+            window.open(f"{address}/{page}")
+            window.until_text(text)
+            name = page.replace("/", "-").replace(held.id, "decided")
+            picture(window, pictures, f"dark-{name}" if dark else name)
 
-    # The keyboard reaches the content first.
-    window.press_tab()
-    assert window.run("return document.activeElement.innerText") == "Skip to the content"
+    # The keyboard reaches everything, and the focus is visible.
+    window.open(f"{address}/models")
+    reached = [window.press_tab() or window.run(FOCUSED) for _ in range(9)]
+    names = ["Inbox", "Jobs", "Ledger", "Peers", "Tables", "Models", "Policy"]
+    assert [each[0] for each in reached] == ["Skip to the content", "Log out", *names]
+    assert all(width >= 2 for _, width in reached), reached
     window.click("Log out")
     window.until(lambda: window.address.endswith("/login"), "the page to log in")
     log_in(window, address, "vera")

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from veilboost import __version__
 from veilboost.console import views
 from veilboost.console.data import ConsoleData
-from veilboost.console.guard import EVENTS, VISITOR, ConsoleGuard, Visitor
+from veilboost.console.guard import EVENTS, VISITOR, ConsoleGuard, Visitor, visitor_of
 from veilboost.console.sessions import Attempts, Sessions
 from veilboost.console.users import Users
 from veilboost.errors import (
@@ -162,6 +162,7 @@ def _add_login(app: FastAPI, console: Console) -> None:
             return views.page("login.html", None, console.party, 403, failed=wrong, known=bool(console.users.all))
         _LOG.info("console_login", f"{name} logged in to the console", user=name)
         answer = RedirectResponse("/", 303)
+        console.sessions.close(request.cookies.get(console.cookie, ""))  # of whoever used this browser before
         key = console.sessions.open(name, user.hash)
         answer.set_cookie(console.cookie, key, path="/", httponly=True, samesite="strict", secure=console.secure)
         return answer
@@ -317,7 +318,7 @@ async def _changes(console: Console, key: str, job: str | None) -> AsyncGenerato
     console.streams += 1
     try:
         last, silent = None, 0
-        while not console.stopping and console.sessions.find(key, in_use=False) is not None:
+        while not console.stopping and visitor_of(console.users, console.sessions, key, in_use=False) is not None:
             version = await run_in_threadpool(console.data.version, job)
             if version != last or silent >= BEAT_LOOKS:
                 yield f"data: {version}\n\n" if version != last else ": beat\n\n"

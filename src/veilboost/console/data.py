@@ -195,12 +195,12 @@ class ConsoleData:
         return LedgerFacts(ledger_summary(self.book, self.settings.policy), spending_over_time(self.book, delta))
 
     def _peers(self) -> tuple[PartyStatus, list[PeerStatus]]:
-        """This party, and the peers of its settings and of the newest job that it drives."""
-        newest = next((each.job for each in self.jobs() if each.driver == self.settings.name), None)
-        job = None
+        """This party, and the peers of its settings and of the newest job that it drives and has begun."""
+        driven = (self.settings.runs / each.job / JOB for each in self.jobs() if each.driver == self.settings.name)
+        newest, job = next((file for file in driven if file.exists()), None), None
         if newest is not None:
             with suppress(VeilBoostError):
-                job = load_job(self.settings.runs / newest / JOB)
+                job = load_job(newest)
         return party_status(self.settings), peer_status(self.settings, dialled_addresses(self.settings, job))
 
 

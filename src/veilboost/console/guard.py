@@ -121,18 +121,20 @@ class ConsoleGuard:
 
     def _visitor(self, request: Request) -> Visitor | None:
         key = request.cookies.get(self._cookie, "")
-        login = (
-            self._sessions.find(key, in_use=LIVE not in request.headers and request.url.path != EVENTS) if key else None
-        )
-        if login is None:
-            return None
-        try:
-            user = self._users.all.get(login.user)
-        except VeilBoostError:
-            return None
-        if user is None or user.hash != login.hash:  # removed, or with another password since
-            return None
-        return Visitor(login.user, user, login, key)
+        in_use = LIVE not in request.headers and request.url.path != EVENTS
+        return visitor_of(self._users, self._sessions, key, in_use=in_use)
+
+
+def visitor_of(users: Users, sessions: Sessions, key: str, *, in_use: bool) -> Visitor | None:
+    """The person whose session has this key; None if it is over, or if the user was removed or changed since."""
+    login = sessions.find(key, in_use=in_use)
+    if login is None:
+        return None
+    try:
+        user = users.all.get(login.user)
+    except VeilBoostError:
+        return None
+    return Visitor(login.user, user, login, key) if user is not None and user.hash == login.hash else None
 
 
 def _host(value: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,22 +23,22 @@ from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import LIVE, list_deployments
 from veilboost.party.hub import revoked_at
 from veilboost.party.identity import describe
-from veilboost.party.lifecycle import about
+from veilboost.party.lifecycle import JobDetails, about
 from veilboost.party.ping import PeerStatus
 from veilboost.party.policy import Policy
 from veilboost.party.predicting import LOOKUPS_FILE, PREDICTIONS_FILE, spent_today
 from veilboost.party.progress import RunProgress
-from veilboost.party.runs import ENDED, RESUMABLE, RUNNING, RunFolder, date_text
+from veilboost.party.runs import ENDED, JOB, RESUMABLE, RUNNING, RunFolder, date_text
 from veilboost.party.settings import PartySettings
-from veilboost.party.status import STATES, count_by_state
+from veilboost.party.status import STATES, JobStatus, count_by_state
 from veilboost.plan.proposals import predicted
 from veilboost.privacy.ledger import Row
 from veilboost.report.facts import share_facts, training_facts
-from veilboost.report.pages import render
+from veilboost.report.pages import grouped, render
 from veilboost.report.plots import line_chart
 from veilboost.report.runs import AUDIT, read_findings
-from veilboost.report.values import bytes_text, seconds_text
-from veilboost.wire.transcript import shown_to
+from veilboost.report.values import alike, bytes_text, seconds_text
+from veilboost.wire.transcript import Exchange, shown_to
 
 if TYPE_CHECKING:
     from veilboost.console.guard import Visitor
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 JOBS_PER_PAGE = 50
 WIDE, HIGH = 560, 300  # of a chart
+_ROLES = {"active": "active party", "passive": "passive parties", "participant": "participants"}
 _CODE = re.compile(r"\bVB-\d{4}\b")
 
 
@@ -99,7 +100,7 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         raise UnknownProposal(f"{data.settings.name} has no such proposal")
     cost, learned = predicted(found), dict[str, list[str]]()
     for each in found.reveals:
-        learned.setdefault(each["to"], []).append(each["what"])
+        learned.setdefault(_receivers(found, each["to"]), []).append(each["what"])
     return {
         "proposal": found,
         "asked": date_text(found.asked_at),
@@ -109,6 +110,13 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         "learned": learned,
         "decision": _decision(data, found),
     }
+
+
+def _receivers(found: Proposal, role: str) -> str:
+    """Who has this role in what is proposed, for a heading."""
+    if role in ("active", "server"):
+        return f"{found.asked_by}, the {_ROLES.get(role, role)}"
+    return f"{_ROLES.get(role, role)}{', among them this party' if role == found.role else ''}"
 
 
 def _decision(data: ConsoleData, found: Proposal) -> str:
@@ -132,7 +140,7 @@ def jobs(data: ConsoleData, number: int, state: str) -> dict[str, Any]:
     number = min(max(number, 1), pages)
     listed = found[(number - 1) * JOBS_PER_PAGE : number * JOBS_PER_PAGE]
     return {
-        "running": [_running(data, job.job) for job in every if job.running and state in ("", job.state)],
+        "running": [_running(data, job) for job in every if job.running and state in ("", job.state)],
         "jobs": [
             {
                 "name": job.job,
@@ -154,32 +162,32 @@ def jobs(data: ConsoleData, number: int, state: str) -> dict[str, Any]:
     }
 
 
-def _running(data: ConsoleData, name: str) -> dict[str, Any]:
+def _running(data: ConsoleData, job: JobStatus) -> dict[str, Any]:
+    told = {"name": job.job, "driver": job.driver, "error": job.error, "code": code_in(job.error)}
     try:
-        run = RunFolder.open(data.settings.runs, name)
-        return {"name": name, "error": None, **_progress(run.state, run.cancelled, data.follower(name).read())}
+        run = RunFolder.open(data.settings.runs, job.job)
+        return {**told, "damaged": False, **_progress(run, data.follower(job.job).read())}
     except VeilBoostError as error:
-        return {"name": name, "state": "damaged", "error": str(error)}
+        return {**told, "damaged": True, "state": "damaged", "error": str(error), "code": error.code}
 
 
-def _progress(state: str, cancelled: bool, found: RunProgress) -> dict[str, Any]:
-    sent = sum(each["bytes_sent"] for each in found.traffic.values())
-    received = sum(each["bytes_received"] for each in found.traffic.values())
+def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
+    state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = None
+    metric = "not measured" if run.drives else "driver only"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"
     return {
         "state": state,
-        "stage": f"{state}, stops soon" if cancelled and state in RUNNING else state,
+        "stage": f"{state}, stops soon" if run.cancelled and state in RUNNING else state,
         "round": found.round,
         "rounds": found.rounds,
         "left": None if found.seconds_left is None else seconds_text(found.seconds_left),
         "metric": metric,
-        "sent": bytes_text(sent),
-        "received": bytes_text(received),
-        "driver": None if found.job is None else found.job.driver,
+        "sent": bytes_text(sum(each["bytes_sent"] for each in found.traffic.values())),
+        "received": bytes_text(sum(each["bytes_received"] for each in found.traffic.values())),
+        "traffic": found.traffic,
         "protocol": None if found.job is None else found.job.protocol,
     }
 
@@ -201,14 +209,16 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "told": told,
+        "reports": _reports(told),
         "code": code_in(told.error),
         "approval": approval_text(run, data.settings),
-        "progress": _progress(state, run.cancelled, found),
+        "progress": _progress(run, found),
         "drawings": _marked(_charts(found)),
-        "traffic": found.traffic,
-        "learned": {"this party": shown_to(own, found.exchanges)}
-        | {each: shown_to(each, found.exchanges) for each in others},
-        "exchanges": [_exchange(each.to_dict()) for each in found.exchanges],
+        "learned": [
+            (["this party"], shown_to(own, found.exchanges)),
+            *alike({each: shown_to(each, found.exchanges) for each in others}),
+        ],
+        "exchanges": [_exchange(each) for each in _by_direction(own, found.exchanges)],
         "last": [
             (_clock(each.when), each.direction, each.peer, each.message, bytes_text(each.size)) for each in found.last
         ],
@@ -218,12 +228,25 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
         "share": _share(run, own) if state == "finished" else None,
         "cancels": state in RUNNING or (state in RESUMABLE and not (state == "cancelled" and run.drives)),
         "drives": run.drives,
+        "begun": (run.path / JOB).exists(),
         "ended": state in ENDED,
         "found": findings,
         "auditing": auditing,
         "audit_error": audit_error,
         "trial": bool(data.trial),
     }
+
+
+def _reports(told: JobDetails) -> tuple[list[str], list[tuple[str, ...]]]:
+    """How participants protected their rows, as headers and rows; the driver has the report of each of them."""
+    found = told.reports or ({} if told.report is None else {str(told.party): told.report})
+    names = list(dict.fromkeys(name for each in found.values() for name in each))
+    rows = [(party, *(_reported(each.get(name)) for name in names)) for party, each in found.items()]
+    return ["participant", *(name.replace("_", " ") for name in names)], rows
+
+
+def _reported(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def _charts(found: RunProgress) -> list[str]:
@@ -239,10 +262,17 @@ def _charts(found: RunProgress) -> list[str]:
     return drawings
 
 
+def _by_direction(own: str, exchanges: Sequence[Exchange]) -> list[dict[str, Any]]:
+    """Messages of one type from or to several parties as one: first those that this party has sent."""
+    sent = (each.to_dict() for each in exchanges if each.sender == own)
+    received = (each.to_dict() for each in exchanges if each.sender != own)
+    return [*grouped(sent), *grouped(received)]
+
+
 def _exchange(each: Mapping[str, Any]) -> dict[str, Any]:
     what: list[str] = []
     for item in each["reveals"]:  # names the party if it is not the receiver
-        what.append(item["what"] if item["to"] == each["receiver"] else f"{item['what']} (to {item['to']})")
+        what.append(item["what"] if item["to"] in each["receiver"] else f"{item['what']} (to {item['to']})")
     return {**each, "reveals": "; ".join(what) or "nothing"}
 
 
@@ -251,7 +281,11 @@ def _settings(found: RunProgress) -> list[tuple[str, Any]]:
     if job is None:
         return []
     parties = ", ".join(f"{name} ({job.role_of(name)})" for name in job.parties)
-    known = {"protocol": job.protocol, "parties": parties, "alignment": job.alignment, "record": job.record}
+    known = {"protocol": job.protocol, "parties": parties, "record": job.record}
+    if job.continues is not None:
+        known["continues the model of"] = job.continues
+    if job.spec.setting == "vertical":
+        known["alignment"] = job.alignment
     return list((known | training_facts(job.training)).items())
 
 
@@ -343,14 +377,15 @@ def peers(data: ConsoleData) -> dict[str, Any]:
     status, found = known.value or (None, ())
     seen = {each.peer: each for each in found}
     names = sorted({*settings.policy.peers, *settings.peers})
-    own: list[tuple[str, str]] = []
+    last = {each.driver: each for each in reversed(data.jobs()) if each.driver is not None}
+    own: list[tuple[str, str, str]] = []
     for what, file in (("own certificate", settings.certificates.cert), ("authority", settings.certificates.ca)):
         with suppress(VeilBoostError):
             info = describe(file)
-            own.append((what, f"{info.not_after:%Y-%m-%d}, serial {info.serial:x}"))
+            own.append((what, f"{info.not_after:%Y-%m-%d}", f"{info.serial:x}"))
     return {
         "known": known,
-        "peers": [_peer(name, settings, seen.get(name)) for name in names],
+        "peers": [_peer(name, settings, seen.get(name), last.get(name)) for name in names],
         "own": own,
         "revoked": revoked,
         "has_list": settings.certificates.revoked is not None,
@@ -359,18 +394,21 @@ def peers(data: ConsoleData) -> dict[str, Any]:
     }
 
 
-def _peer(name: str, settings: PartySettings, seen: PeerStatus | None) -> tuple[Any, ...]:
-    """A row of the table of peers."""
+def _peer(name: str, settings: PartySettings, seen: PeerStatus | None, last: JobStatus | None) -> tuple[Any, ...]:
+    """A row of the table of peers. `last`: the newest job that the peer drove."""
     way, pins = settings.peers.get(name), settings.policy.peers.get(name, ())
     if seen is None:
-        texts = {None: "no address is known here", "in": "connects to this party", "out": "not known yet"}
+        texts = {None: "not dialled: it has no address here", "in": "connects to this party", "out": "not known yet"}
         health = {"text": texts[None if way is None else way.connect], "class": ""}
     else:
         health = {"text": "; ".join(seen.problems) or "healthy", "class": "no" if seen.problems else "yes"}
-    if seen is None or seen.release is None:
-        return name, health, *("–",) * 4, ", ".join(pins) or "none"
-    days, trip = f"{seen.certificate_days:.0f} days", f"{seen.round_trip_ms:.1f} ms"
-    return name, health, seen.release, days, trip, f"{seen.clock_difference:+d} s", ", ".join(pins) or "none"
+    job = "none" if last is None else f"{last.job}, {date_text(last.updated) or last.state}"
+    measured = ("–",) * 4
+    if seen is not None and seen.certificate_days is not None:
+        until = datetime.now(UTC) + timedelta(days=seen.certificate_days)
+        times = f"{seen.round_trip_ms:.1f} ms", f"{seen.clock_difference:+d} s"
+        measured = (seen.release, f"until {until:%Y-%m-%d} ({seen.certificate_days:.0f} days)", *times)
+    return name, health, *measured, job, ", ".join(pins) or "none"
 
 
 def tables(data: ConsoleData) -> dict[str, Any]:
@@ -413,7 +451,7 @@ def _value(value: Any) -> str:
         return ", ".join(cast(Sequence[str], value)) or "none"
     if value is None or isinstance(value, str):
         return value or "no limit"
-    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}") if isinstance(value, int) else f"{value:g}"
 
 
 def _marked(drawings: Sequence[str]) -> list[str]:

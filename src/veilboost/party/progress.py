@@ -13,6 +13,7 @@ from pathlib import Path
 from veilboost.boost.booster import RoundResult
 from veilboost.errors import VeilBoostError
 from veilboost.party.job import Job, load_job
+from veilboost.party.messages import Checkpoint
 from veilboost.party.runs import JOB, LEDGER, METRICS, RUNNING, STATUS, TRANSCRIPT, Exchanges, RunFolder, roles_of
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import PartyName
@@ -77,8 +78,12 @@ class RunFollower:
         messages = () if self._job is None else self._job.spec.messages
         self._openings = {kind.type_name() for kind in messages if issubclass(kind, BeginRound)}
         self._file: int | None = None
-        self._offset = self._begun = 0
+        self._offset = self._begun = self._stored = 0
         self._owner = str(self._run.status.get("party"))
+        self._opened_with: PartyName | None = None  # a driver opens a round with each party; one of them counts
+        if self._job is not None:
+            drives = self._job.driver == self._owner
+            self._opened_with = self._job.others[0] if drives else self._job.driver
         self._exchanges = Exchanges(self._owner, roles_of(self._run.path))
         self._last = deque[Entry](maxlen=_LAST)
         self._rounds_at = deque[float](maxlen=_PACE + 1)
@@ -93,7 +98,8 @@ class RunFollower:
         if self._job is not None:
             rows = int(self._run.status.get("rows", 0))
             rounds = self._job.spec.completed(self._job.training, rows).n_estimators
-        number = len(results) + (state in RUNNING) if results else self._begun or None
+        ended = len(results) or self._stored
+        number = ended + (state in RUNNING) if ended else self._begun or None
         if number is not None and rounds is not None:
             number = min(number, rounds)
         return RunProgress(
@@ -129,14 +135,12 @@ class RunFollower:
         self._volume.append((max(entry.when - self._began, 0.0), self._total["sent"], self._total["received"]))
         if len(self._volume) > _MOST_POINTS:
             self._volume = [*self._volume[:-1:2], self._volume[-1]]
-        first = self._job is not None and entry.peer == (self._job.others[0] if self._drives else self._job.driver)
-        if entry.message in self._openings and first:
+        if entry.message in self._openings and entry.peer == self._opened_with:
             self._begun += 1
             self._rounds_at.append(entry.when)
-
-    @property
-    def _drives(self) -> bool:
-        return self._job is not None and self._job.driver == self._owner
+        elif not self._openings and entry.message == Checkpoint.type_name():  # no message begins a round
+            self._stored += 1
+            self._rounds_at.append(entry.when)
 
     def _left(self, results: Sequence[RoundResult], number: int | None, rounds: int | None) -> float | None:
         if number is None or rounds is None:

@@ -92,7 +92,7 @@ def run_page(facts: Facts) -> str:
         spent=alike({name: spent for name, spent in facts.privacy.items() if spent["composed"]}),
         without_noise=[name for name, spent in facts.privacy.items() if not spent["composed"]],
         learned=alike(facts.learned),
-        exchanges=_grouped(facts.exchanges),
+        exchanges=grouped(facts.exchanges),
     )
 
 
@@ -183,7 +183,7 @@ def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
     return found
 
 
-def _grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Combine messages of one type to or from several parties into one line."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in exchanges:

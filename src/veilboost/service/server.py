@@ -127,6 +127,7 @@ def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) ->
         log_config=None,  # its own lines would contain paths, in which clients may put ids
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # anyone on this machine could claim another address, and so evade the limits of one
         http=TimedProtocol,
         limit_concurrency=most_connections(),  # of connections; the guard limits requests earlier, with an error code
         timeout_graceful_shutdown=STOP_SECONDS,

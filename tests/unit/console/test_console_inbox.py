@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from console_client import console_of, csrf_of, logged_in
+from console_client import console_of, csrf_of, hold, logged_in
 from two_parties import make_two, settings_of
 from veilboost.console.app import Console
-from veilboost.errors import ApprovalPending
-from veilboost.party.approvals import list_proposals, require_approval, verify
-from veilboost.party.identity import PeerIdentity
-from veilboost.party.proposals import Subject
+from veilboost.party.approvals import list_proposals, verify
 from veilboost.party.settings import PartySettings, load_party
 
 HOSTILE = "<script>alert(1)</script>"
@@ -22,30 +18,8 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture
 def settings(tmp_path: Path) -> PartySettings:
     settings_of(make_two(tmp_path), "shop")
-    file = tmp_path / "shop.toml"
-    file.write_text(file.read_text().replace("[policy]\n", '[policy]\napproval = "ask"\n'))
-    loaded = load_party(file)
-    subject = Subject(
-        kind="training",
-        role="passive",
-        job="credit",
-        protocol="plain",
-        settings={HOSTILE: HOSTILE},
-        table="main",
-        columns=(HOSTILE, "income"),
-        rows=180,
-        statements=(
-            {"victim": "passive", "data": HOSTILE, "adversary": "x", "status": "broken", "why": "y", "attack": None},
-        ),
-        reveals=({"what": HOSTILE, "to": "active"},),
-        epsilon=1.5,
-        epsilon_left=6.5,
-        size={"trees": 2, "depth": 2, "bins": 16, "parties": 2},
-    )
-    peer = PeerIdentity("bank", "ab" * 32, datetime(2100, 1, 1, tzinfo=UTC), 1)
-    with pytest.raises(ApprovalPending):
-        require_approval(loaded, peer, "digest", lambda: subject)
-    return loaded
+    hold(tmp_path / "shop.toml", HOSTILE)
+    return load_party(tmp_path / "shop.toml")
 
 
 @pytest.fixture

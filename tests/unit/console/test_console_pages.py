@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from parties import until
 from two_parties import job_with, make_two, running, settings_of, trained
 from veilboost.console.app import STATIC
 from veilboost.console.data import Remembered
+from veilboost.party.identity import describe
 from veilboost.party.progress import RunFollower
 from veilboost.party.runs import RunFolder
 from veilboost.privacy.ledger import Ledger
@@ -304,3 +306,80 @@ def test_who_is_not_logged_in_only_sees_the_login(town: Path) -> None:
     assert "shop" in text
     assert Reader(text).inline == []
     assert "first" not in text
+
+
+def test_a_horizontal_job_tells_who_was_lost_and_what_was_measured(tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    run = RunFolder.create(tmp_path / "runs-shop", "sums")
+    changes = [
+        {"party": "east", "event": "lost", "round": 1, "level": 0, "reason": "VB-1401"},
+        {"party": "east", "event": "returned", "round": 3},
+    ]
+    reports = {"north": {"auc": 0.75, "rows": 150}, "south": {"auc": 0.5}}
+    run.note(party="shop", role="server", state="finished", membership=changes, reports=reports)
+    parties = '[parties.shop]\nrole = "server"\n[parties.north]\naddress = "127.0.0.1:1"\n'
+    run.save_job(f'name = "sums"\nprotocol = "secagg"\n{parties}[parties.south]\naddress = "127.0.0.1:2"\n')
+    text = logged_in(console_of(tmp_path / "shop.toml")).get("/jobs/sums").text
+    for told in ("east was lost in round 2 at level 1", "east returned in round 4", "server", "participant", "secagg"):
+        assert told in text, told
+    assert re.findall(r'rowheader">(north|south)</th>\s*<td[^>]*>([^<]*)</td>\s*<td[^>]*>([^<]*)<', text) == [
+        ("north", "0.75", "150"),
+        ("south", "0.5", "–"),
+    ]
+    assert "alignment" not in text
+    assert "To north, south</h3>" in text
+
+
+def test_a_participant_sees_the_round_from_what_it_stores(tmp_path: Path) -> None:
+    """No message of secagg begins a round; the server asks for a checkpoint after each."""
+    run = RunFolder.create(tmp_path, "sums")
+    run.note(party="north", role="participant", active="hub", state="training", pid=os.getpid())
+    run.save_job(
+        'name = "sums"\nprotocol = "secagg"\n[parties.hub]\nrole = "server"\n[parties.north]\naddress = "127.0.0.1:1"\n'
+        '[parties.south]\naddress = "127.0.0.1:2"\n[training]\nn_estimators = 10\n'
+    )
+    (run.path / "transcript").mkdir()
+    entry = {"direction": "received", "peer": "hub", "message": "Checkpoint", "size": 1, "reveals": []}
+    lines = [json.dumps({**entry, "when": 1.0 + 2 * at}) + "\n" for at in range(4)]
+    (run.path / "transcript" / "transcript.jsonl").write_text("".join(lines))
+    found = RunFollower(run).read()
+    assert (found.round, found.rounds, found.seconds_left) == (5, 10, 12.0)
+    run.note(state="finished")
+    assert RunFollower(run).read().round == 4
+
+
+def test_a_job_that_waits_for_an_approval_says_so(tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "bank")
+    run = RunFolder.create(tmp_path / "runs-bank", "held")
+    why = "VB-1415: shop: a person decides; wait"
+    run.note(party="bank", role="active", state="proposed", pid=os.getpid(), error=why)
+    text = logged_in(console_of(tmp_path / "bank.toml")).get("/jobs").text
+    assert "<h2>Running</h2>" in text
+    assert why in text
+    assert 'href="/errors/VB-1415"' in text
+
+
+def test_a_continued_model_names_the_run_before(town: Path, tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "bank")
+    shutil.copytree(town / "runs-bank" / "first", tmp_path / "runs-bank" / "more")
+    run = RunFolder(tmp_path / "runs-bank" / "more")
+    run.save_job('continues = "first"\n' + run.job_text.replace('name = "first"', 'name = "more"'))
+    text = logged_in(console_of(tmp_path / "bank.toml")).get("/jobs/more").text
+    assert re.search(r"continues the model of</th>\s*<td[^>]*>first<", text)
+
+
+def test_peers_are_shown_with_their_health_certificate_and_last_job(town: Path) -> None:
+    """The bank finds the shop in the newest job that it began; the shop does not dial the bank, which drove a job."""
+    bank = logged_in(console_of(town / "bank.toml"))
+    RunFolder.create(town / "runs-bank", "not begun").note(party="bank", role="active", state="failed")
+    shop, file = settings_of(town, "shop"), town / "runs-bank" / "first" / "job.toml"
+    port = int(re.findall(r"127\.0\.0\.1:(\d+)", file.read_text())[0])
+    with running(replace(shop, listen=f"127.0.0.1:{port}")):
+        until(lambda: "healthy" in bank.get("/peers").text, "the shop is dialled")
+    text = bank.get("/peers").text
+    expires = describe(shop.certificates.cert).not_after
+    assert f"until {expires:%Y-%m-%d} (" in text
+    assert "the daemon does not run" in text
+    seen = logged_in(console_of(town / "shop.toml")).get("/peers").text
+    assert "not dialled: it has no address here" in seen
+    assert "first, 20" in seen

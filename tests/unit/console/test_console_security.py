@@ -2,34 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
 import os
 import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import h11
+import httpx
 import pytest
+import uvicorn
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
-from console_client import BASE, PASSWORD, console_of, csrf_of, logged_in, stranger
+from console_client import BASE, PASSWORD, console_of, csrf_of, hold, logged_in, stranger
+from parties import until
+from slow_clients import until_closed
 from two_parties import make_two, settings_of
-from veilboost.console import sessions
+from veilboost.console import app, data, sessions
 from veilboost.console.app import LARGEST_FORM, MOST_STREAMS, Console, make_app
-from veilboost.console.guard import HEADERS, LIVE, PER_MINUTE
+from veilboost.console.guard import EVENTS, HEADERS, LIVE, LOOPBACK, PER_MINUTE
 from veilboost.console.sessions import FOR_A_NAME, OF_AN_ADDRESS, Sessions
 from veilboost.console.users import FILE, Users
 from veilboost.errors import DamagedState, ExposedKey, InvalidParameter
+from veilboost.party.approvals import list_proposals
+from veilboost.party.deployment_folder import LIVE as LIVE_DEPLOYMENT
+from veilboost.party.deployment_folder import DeploymentFolder
 from veilboost.party.runs import RunFolder
+from veilboost.service import protocol
+from veilboost.service.server import server_config
 
 OPEN = {"/login", "/static/{name}"}
-ACTIONS = ("/jobs/job/cancel", "/jobs/job/audit", f"/models/{'0' * 32}/withdraw")
+OF_EVERYBODY = {"/login", "/logout"}  # forms that need no approver
+DEPLOYMENT = "0" * 32
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
+    """A job, a proposal and a deployment, which wait for what a person does."""
     settings_of(make_two(tmp_path), "shop")
+    hold(tmp_path / "shop.toml")
     run = RunFolder.create(tmp_path / "runs-shop", "job")
     run.note(party="shop", role="passive", active="bank", state="parked", since=1.0)
-    deployment = tmp_path / "runs-shop" / "deployments" / ("0" * 32)
+    deployment = tmp_path / "runs-shop" / "deployments" / DEPLOYMENT
     deployment.mkdir(parents=True)
     status = {"name": "m", "version": 1, "run": "job", "active": "bank", "parties": ["bank"], "created": 1.0}
     (deployment / "status.json").write_text(json.dumps(status | {"until": 2e10, "trees": 1, "format": 1}))
@@ -41,25 +62,52 @@ def console(config: Path) -> Console:
     return console_of(config)
 
 
+def routes_of(console: Console) -> dict[tuple[str, str], str]:
+    """Every route of the console as (method, path), with its address for a thing that exists."""
+    (held,) = list_proposals(console.data.settings)
+    ids = {"/inbox/{id}": held.id, "/models/{id}/withdraw": DEPLOYMENT}
+    names = {"/static/{name}": "console.js", "/errors/{code}": "VB-1001"}
+    found: dict[tuple[str, str], str] = {}
+    for route in make_app(console).routes:
+        assert isinstance(route, Route), route
+        name = ids[route.path] if "{id}" in route.path else names.get(route.path, "job")
+        for method in route.methods or ():
+            found[method, route.path] = re.sub(r"\{\w+\}", name, route.path)
+    return found
+
+
+def forms_of(console: Console) -> dict[str, str]:
+    """The addresses of all forms that do something, by path."""
+    return {path: address for (method, path), address in routes_of(console).items() if method == "POST"}
+
+
 def state_of(config: Path) -> str:
     return RunFolder(config.parent / "runs-shop" / "job").state
 
 
+def untouched(console: Console) -> bool:
+    """Whether nothing was decided, cancelled, withdrawn or audited."""
+    settings = console.data.settings
+    (held,), folder = list_proposals(settings), DeploymentFolder.at(settings, DEPLOYMENT)
+    states = held.state, RunFolder(settings.runs / "job").state, folder.status.now
+    return states == ("pending", "parked", LIVE_DEPLOYMENT) and console.data.audits.state("job") == (False, None)
+
+
 def test_no_page_without_a_login(console: Console) -> None:
-    client = stranger(console)
-    checked = 0
-    for route in make_app(console).routes:
-        path = getattr(route, "path", "")
-        for method in getattr(route, "methods", ()):
-            if path in OPEN:
-                continue
-            address = re.sub(r"\{\w+\}", "job", path)
-            answer = client.request(method, address)
-            assert (answer.status_code, answer.headers.get("location")) in ((303, "/login"), (401, None)), path
-            assert client.request(method, address, headers={"Cookie": f"{console.cookie}=00"}).status_code in (303, 401)
-            checked += 1
-    assert checked >= 14
+    client, routes = stranger(console), routes_of(console)
+    assert len(routes) >= 20
+    for (method, path), address in routes.items():
+        if path in OPEN:
+            continue
+        for headers in ({}, {"Cookie": f"{console.cookie}=00"}, {"Cookie": f"{console.cookie}="}):
+            answer = client.request(method, address, headers=headers)
+            page = method == "GET"
+            assert (answer.status_code, answer.headers.get("location")) == ((303, "/login") if page else (401, None)), (
+                path
+            )
     assert client.get("/jobs", headers={"Accept": "*/*"}).status_code == 401
+    assert {method for method, _ in routes} == {"GET", "POST"}
+    assert untouched(console)
 
 
 def test_a_session_has_a_cookie_that_scripts_and_other_sites_cannot_use(console: Console) -> None:
@@ -87,15 +135,19 @@ def test_every_answer_has_the_headers(console: Console) -> None:
     assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize("path", [*ACTIONS, "/logout"])
-def test_a_form_without_the_token_of_the_session_is_refused(console: Console, config: Path, path: str) -> None:
+def test_a_form_without_the_token_of_the_session_is_refused(console: Console) -> None:
     client, other = logged_in(console), logged_in(console)
-    for given in ({"reason": "x"}, {"csrf": ""}, {"csrf": csrf_of(other)}, {"csrf": "é"}):
-        assert client.post(path, data=given).status_code == 403
-    assert client.post(path, content=b"").status_code == 400
-    assert client.post(path, json={"csrf": csrf_of(client)}).status_code == 400
+    forms = forms_of(console)
+    assert len(forms) >= 6
+    for path, address in forms.items():
+        if path == "/login":  # refused by its origin: there is no session yet
+            continue
+        for given in ({"reason": "x"}, {"csrf": ""}, {"csrf": csrf_of(other)}, {"csrf": "é"}):
+            assert client.post(address, data={"decision": "approve", **given}).status_code == 403, path
+        assert client.post(address, content=b"").status_code == 400, path
+        assert client.post(address, json={"csrf": csrf_of(client)}).status_code == 400, path
     assert client.get("/jobs").status_code == 200
-    assert state_of(config) == "parked"
+    assert untouched(console)
 
 
 @pytest.mark.parametrize(
@@ -119,29 +171,37 @@ def test_a_name_of_another_host_is_refused(console: Console) -> None:
     assert client.get("/jobs", headers={"Host": "localhost:1"}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ACTIONS)
-def test_a_viewer_only_reads(console: Console, config: Path, path: str) -> None:
+def test_a_viewer_only_reads(console: Console) -> None:
     client = logged_in(console, "vera")
-    answer = client.post(path, data={"csrf": csrf_of(client)})
-    assert answer.status_code == 403
-    assert "vera is a viewer" in answer.text
-    assert state_of(config) == "parked"
-    for page in ("/jobs/job", "/models"):
-        text = client.get(page).text
-        assert text.count("<form") == 1  # to log out
-        assert 'class="danger"' not in text
+    given = {"csrf": csrf_of(client), "decision": "approve", "reason": "x"}
+    for path, address in forms_of(console).items():
+        if path not in OF_EVERYBODY:
+            answer = client.post(address, data=given)
+            assert answer.status_code == 403, path
+            assert "vera is a viewer" in answer.text, path
+    assert untouched(console)
+    for (method, path), address in routes_of(console).items():
+        if method == "GET" and path not in OPEN | {EVENTS, "/"}:  # the stream has no end
+            answer = client.get(address)
+            if "attachment" not in answer.headers.get("content-disposition", ""):
+                assert answer.text.count("<form") == 1, path  # to log out
+                assert 'class="danger"' not in answer.text, path
 
 
-def test_an_approver_cancels_and_withdraws(console: Console, config: Path) -> None:
+def test_an_approver_decides_cancels_and_withdraws(console: Console, config: Path) -> None:
     client = logged_in(console)
     given = {"csrf": csrf_of(client)}
+    (held,) = list_proposals(console.data.settings)
+    assert "Approve</button>" in client.get(f"/inbox/{held.id}").text
+    assert client.post(f"/inbox/{held.id}", data={**given, "decision": "approve"}).status_code == 303
+    assert list_proposals(console.data.settings)[0].state == "approved"
     assert "Withdraw m" in client.get("/models").text
-    assert client.post(ACTIONS[2], data=given).status_code == 303
+    assert client.post(f"/models/{DEPLOYMENT}/withdraw", data=given).status_code == 303
     assert "withdrawn" in client.get("/models").text
     assert "Cancel job" in client.get("/jobs/job").text
-    assert client.post(ACTIONS[0], data=given).headers["location"] == "/jobs/job"
+    assert client.post("/jobs/job/cancel", data=given).headers["location"] == "/jobs/job"
     assert state_of(config) == "ended"
-    assert client.post(ACTIONS[0], data=given).status_code == 400  # it has ended
+    assert client.post("/jobs/job/cancel", data=given).status_code == 400  # it has ended
 
 
 HOSTILE_PATHS = (
@@ -215,6 +275,23 @@ def test_a_session_ends_when_nobody_uses_it(config: Path) -> None:
     assert now[0] < 2 * sessions.LONGEST_SECONDS
 
 
+def test_a_session_cannot_be_planted(console: Console) -> None:
+    """The key of a session is new at each login, whatever the browser has sent; the one before it ends."""
+    client = stranger(console)
+    client.cookies.set(console.cookie, "planted", domain="127.0.0.1")
+    keys = list[str]()
+    for name in ("vera", "anna"):
+        answer = client.post("/login", data={"name": name, "password": PASSWORD})
+        keys.append(answer.headers["set-cookie"].partition(";")[0].partition("=")[2])
+        client = stranger(console)
+        client.cookies.set(console.cookie, keys[-1], domain="127.0.0.1")
+        assert f"{name} (" in client.get("/jobs").text
+    assert len({"planted", *keys}) == 3
+    assert all(len(bytes.fromhex(key)) == 32 for key in keys)
+    for old in ("planted", keys[0]):
+        assert stranger(console).get("/jobs", headers={"Cookie": f"{console.cookie}={old}"}).status_code == 303
+
+
 def test_leaving_and_being_removed_end_a_session(console: Console) -> None:
     client = logged_in(console)
     key = client.cookies[console.cookie]
@@ -246,10 +323,116 @@ def test_streams_are_limited(console: Console) -> None:
     assert client.get("/events").status_code == 400
 
 
-def test_a_stream_tells_of_changes_and_ends_with_the_console(console: Console) -> None:
+def test_a_stream_ends_with_the_console(console: Console) -> None:
     client = logged_in(console)
     console.stop()
     assert client.get("/events").text == "event: over\ndata: over\n\n"
+
+
+@pytest.mark.parametrize("job", [None, "job"])
+def test_a_stream_tells_of_changes(
+    console: Console, config: Path, monkeypatch: pytest.MonkeyPatch, job: str | None
+) -> None:
+    monkeypatch.setattr(app, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(data, "SCAN_AGE", 0.0)
+    key = logged_in(console).cookies[console.cookie]
+
+    async def told() -> list[str]:
+        changes = app._changes(console, key, job)
+        first = await anext(changes)
+        RunFolder(config.parent / "runs-shop" / "job").note(state="failed")
+        second = await anext(changes)
+        await changes.aclose()
+        return [first, second]
+
+    found = asyncio.run(asyncio.wait_for(told(), 60))
+    assert len(set(found)) == 2
+    assert all(re.fullmatch(r"data: -?[0-9a-f]+\n\n", each) for each in found), found
+    assert console.streams == 0
+
+
+def log_out(console: Console, client: TestClient) -> None:
+    client.post("/logout", data={"csrf": csrf_of(client)})
+
+
+def remove_user(console: Console, client: TestClient) -> None:
+    console.users.remove("vera")
+
+
+def change_password(console: Console, client: TestClient) -> None:
+    console.users.add("vera", "viewer", PASSWORD + "2")
+
+
+@pytest.mark.parametrize("end", [log_out, remove_user, change_password])
+def test_a_stream_ends_with_its_session(
+    console: Console, monkeypatch: pytest.MonkeyPatch, end: Callable[[Console, TestClient], None]
+) -> None:
+    monkeypatch.setattr(app, "LOOK_SECONDS", 0.01)
+    client, page = logged_in(console, "vera"), stranger(console)
+    cookie = {"Cookie": f"{console.cookie}={client.cookies[console.cookie]}"}
+    with ThreadPoolExecutor() as pool:
+        try:
+            stream = pool.submit(page.get, "/events", headers=cookie)
+            until(lambda: console.streams == 1, "the stream is open")
+            end(console, client)
+            assert stream.result(60).text.endswith("event: over\ndata: over\n\n")
+        finally:
+            console.stop()
+    assert console.streams == 0
+
+
+# --- over the network ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def listening(console: Console) -> Iterator[int]:
+    """The port of a console that runs in a thread, as `veilboost console` runs it."""
+    server = uvicorn.Server(server_config(make_app(console, LOOPBACK), "127.0.0.1", 0, None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started, "the console listens")
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+def test_an_address_cannot_be_claimed(console: Console) -> None:
+    """So nobody has more attempts by naming another address in each of them."""
+    with listening(console) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        answers = [
+            client.post(
+                "/login",
+                data={"name": f"user-{number}", "password": "wrong"},
+                headers={"X-Forwarded-For": f"10.0.0.{number}", "Forwarded": f"for=10.0.0.{number}"},
+            ).status_code
+            for number in range(OF_AN_ADDRESS.amount + 2)
+        ]
+    assert answers == [403] * OF_AN_ADDRESS.amount + [429] * 2
+
+
+FORM = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+
+
+@pytest.mark.parametrize(
+    "start", [b"", FORM, FORM + b"Content-Length: 9000\r\n\r\nname="], ids=["nothing", "headers", "body"]
+)
+def test_a_client_that_sends_slowly_is_dropped(console: Console, monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
+    monkeypatch.setattr(protocol, "SECONDS", {h11.IDLE: 0.3, h11.SEND_BODY: 0.3})
+    with listening(console) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+        slow.sendall(start)
+        assert httpx.get(f"http://127.0.0.1:{port}/login").status_code == 200
+        assert until_closed(slow) == b""
+
+
+def test_headers_without_an_end_are_refused(console: Console) -> None:
+    with listening(console) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        with contextlib.suppress(OSError):  # closed before all was sent
+            for _ in range(200):
+                client.sendall(b"X-A: " + b"x" * 4096 + b"\r\n")
+        assert until_closed(client)[:12] in (b"", b"HTTP/1.1 400")
 
 
 def test_users_are_stored_as_hashes_in_a_private_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fastapi import FastAPI
 
 from fake_deployment import FakeDeployment
 from parties import until
+from slow_clients import until_closed
 from veilboost.cli.predict import serve
 from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination, WrongPassphrase
 from veilboost.infer.scores import ModelInfo
@@ -181,20 +182,4 @@ def test_an_unfinished_request_is_dropped_however_slowly_it_continues(
     with running() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
         slow.sendall(start)
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-        slow.settimeout(0.05)
-        received = b""
-
-        def closed() -> bool:
-            nonlocal received
-            try:
-                slow.sendall(b"x")
-                piece = slow.recv(4096)
-            except TimeoutError:
-                return False
-            except OSError:
-                return True
-            received += piece
-            return not piece
-
-        until(closed, "the service closes the connection", 20.0)
-        assert received.startswith(b"HTTP/1.1 200") == start.startswith(b"GET")
+        assert until_closed(slow).startswith(b"HTTP/1.1 200") == start.startswith(b"GET")
