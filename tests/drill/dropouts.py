@@ -3,8 +3,9 @@
     python tests/drill/dropouts.py [--moments 20] [--trees 6]
 
 Five participants, of which two may be lost. One is killed at each moment: when the server sends it the message of that
-number. One is killed and started again. Two are killed at once; then as many are left as the job needs. Prints one JSON
-object for each case: what was recorded, and whether everybody who is left has the same finished model.
+number. One is killed and started again; so is one whose owner meanwhile allows no return. Two are killed at once; then
+as many are left as the job needs. Prints one JSON object for each case: what was recorded, and whether everybody who is
+left has the same finished model.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ NAMES = [f"p{at:02d}" for at in range(5)]
 class Case:
     """`kills`: the message to a participant, from the first roster on, at which it is killed.
 
-    `back`: the number of rounds, counted from then on, after which it is started again.
+    `back`: the number of rounds, counted from then on, after which it is started again. `may_return`: whether its
+    policy lets it join again.
     """
 
     name: str
     kills: dict[str, int]
     back: int | None = None
+    may_return: bool = True
     killed: set[str] = field(default_factory=set)
 
 
@@ -77,9 +80,16 @@ class Village:
         self.daemons[name] = self.process(name)
         self.line(name)
 
+    def allow(self, name: str, returns: bool) -> None:
+        """Set whether the owner lets the participant begin a start again."""
+        file, rule = self.folder / f"{name}.toml", "[policy]\nmax_rewinds = 0\n"
+        text = file.read_text().replace(rule, "[policy]\n")
+        file.write_text(text if returns else text.replace("[policy]\n", rule))
+
     def run(self, case: Case) -> dict[str, Any]:
         for name, daemon in self.daemons.items():
             if daemon.poll() is not None:
+                self.allow(name, True)
                 self.start(name)
         parties = "".join(f'[parties.{name}]\naddress = "{where}"\n' for name, where in self.address.items())
         path = self.folder / "job.toml"
@@ -121,6 +131,7 @@ class Village:
                 rounds[0] += 1
             if case.back is not None and rounds[0] == case.back:
                 for name in case.killed:
+                    self.allow(name, case.may_return)
                     self.start(name)
 
         object.__setattr__(driver.watch, "round", after_round)
@@ -139,9 +150,11 @@ class Village:
             and run.status["state"] == "finished"
             and lost == case.killed
             and set(outcome.dropped) == lost - returned
-            and (case.back is None or returned == case.killed)
+            and returned == (case.killed if case.back is not None and case.may_return else set())
+            and (case.may_return or all("max_rewinds" in reason for reason in outcome.dropped.values()))
         )
-        return {"case": case.name, "good": good, "recorded": recorded, "left": len(left)}
+        told = {"recorded": recorded, "left": len(left), "dropped": dict(outcome.dropped)}
+        return {"case": case.name, "good": good, **told}
 
     def close(self) -> None:
         for daemon in self.daemons.values():
@@ -155,6 +168,7 @@ def cases(moments: int, trees: int) -> list[Case]:
     return [
         *(Case(f"kill-{at}", {NAMES[at % 5]: step}) for at, step in enumerate(steps)),
         Case("returns", {"p01": 6}, back=2),
+        Case("may-not-return", {"p02": 6}, back=2, may_return=False),
         Case("two", {"p00": 7, "p03": 7}),
     ]
 
