@@ -160,7 +160,7 @@ class SecaggServer(ServerRole):
         return schema
 
     def _totals(self, terms: int) -> tuple[int, Float64Array]:
-        """Return the number of rows, and the weighted means of the `terms` of their labels, as the loss defines them."""
+        """Return the number of rows, and the weighted means of the loss's terms of their labels."""
         answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
         if any(len(each.labels) != terms for each in answers):
             raise MalformedMessage("the sums of labels are for another number of classes, or another loss")
