@@ -26,7 +26,8 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
 )
 from veilboost.protocols.secagg.noise import SumNoise, least_roster
-from veilboost.wire.message import Done
+from veilboost.wire.channel import Peers
+from veilboost.wire.message import MOST_TOGETHER, Done
 
 pytestmark = pytest.mark.fast
 
@@ -116,6 +117,23 @@ def test_a_participant_that_returns_continues_from_its_checkpoint():
         assert not run.outcome.dropped
         assert join({"model": run.shares["p2"]}).sha256() == run.model.sha256()
     assert 0 < missed[True] < missed[False]
+
+
+def test_a_participant_that_was_away_for_many_levels_returns(monkeypatch):
+    request, together = Peers.request, []
+
+    def counted(self, name, message):
+        together.append(len(self._held.get(name, [])) + 1)
+        return request(self, name, message)
+
+    monkeypatch.setattr(Peers, "request", counted)
+    tables, late = dealt(whole(), 5), MOST_TOGETHER  # rounds, of up to three levels each
+    job = Lossy(tables, config_of(n_estimators=late + 4), {"p2": (1, 1)}, {"p2": late + 2})
+    run = job.train()
+    assert not run.outcome.dropped
+    assert sum(isinstance(message, MissedLevel) for message, _ in job.seen["p2"]) > 2 * MOST_TOGETHER
+    assert max(together) == MOST_TOGETHER, "more are refused"
+    assert join({"model": run.shares["p2"]}).sha256() == run.model.sha256()
 
 
 def test_too_many_losses_stop_the_job():
