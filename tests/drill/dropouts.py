@@ -4,8 +4,8 @@
 
 Five participants, of which two may be lost. One is killed at each moment: when the server sends it the message of that
 number. One is killed and started again, soon or after many trees; so is one whose owner meanwhile allows no return. Two
-are killed at once; then as many are left as the job needs. Prints one JSON object for each case: what was recorded, and whether everybody who is
-left has the same finished model.
+are killed at once; then as many are left as the job needs. Prints one JSON object for each case: what was recorded, and
+whether everybody who is left has the same finished model.
 """
 
 from __future__ import annotations
