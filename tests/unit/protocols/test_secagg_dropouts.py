@@ -292,6 +292,25 @@ def test_nothing_is_masked_before_the_roster_is_confirmed():
         job.train()
 
 
+def test_a_round_is_begun_once_with_its_roster():
+    """The server ends the round at its root and asks for the root again: with noise, for other noise."""
+    job = Lossy(dealt(whole(), 5), config_of())
+    answer, refusals = job._answer, []
+
+    def again(name, message):
+        answered = answer(name, message)
+        if name == "p0" and isinstance(message, SumsRequest) and message.depth == 0:
+            leaf = {"leaves": np.zeros(1, np.int32), "weights": np.zeros(1, np.float32)}
+            with pytest.raises(UnexpectedMessage, match="out of order"):
+                job.participants[name].handle(replace(message, **leaf))
+            refusals.append(message.number)
+        return answered
+
+    job.peers._channels["p0"]._handler = lambda message: again("p0", message)
+    job.train()
+    assert refusals == list(range(5))
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
