@@ -3,8 +3,9 @@
     python tests/drill/dropouts.py [--moments 20] [--trees 6]
 
 Five participants, of which two may be lost. One is killed at each moment: when the server sends it the message of that
-number. One is killed and started again. Two are killed at once; then as many are left as the job needs. Prints one JSON
-object for each case: what was recorded, and whether everybody who is left has the same finished model.
+number. One is killed and started again, soon or after many trees; so is one whose owner meanwhile allows no return. Two
+are killed at once; then as many are left as the job needs. Prints one JSON object for each case: what was recorded, and
+whether everybody who is left has the same finished model.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ NAMES = [f"p{at:02d}" for at in range(5)]
 class Case:
     """`kills`: the message to a participant, from the first roster on, at which it is killed.
 
-    `back`: the number of rounds, counted from then on, after which it is started again.
+    `back`: the number of rounds, counted from then on, after which it is started again. `may_return`: whether its
+    policy lets it join again.
     """
 
     name: str
     kills: dict[str, int]
     back: int | None = None
+    may_return: bool = True
+    trees: int | None = None  # of its job, if not as many as of the others
     killed: set[str] = field(default_factory=set)
 
 
@@ -77,15 +81,25 @@ class Village:
         self.daemons[name] = self.process(name)
         self.line(name)
 
+    def allow(self, name: str, returns: bool) -> None:
+        """Set whether the owner lets the participant begin a start again."""
+        file, rule = self.folder / f"{name}.toml", "[policy]\nmax_rewinds = 0\n"
+        text = file.read_text().replace(rule, "[policy]\n")
+        file.write_text(text if returns else text.replace("[policy]\n", rule))
+
+    def trees_of(self, case: Case) -> int:
+        return self.trees if case.trees is None else case.trees
+
     def run(self, case: Case) -> dict[str, Any]:
         for name, daemon in self.daemons.items():
             if daemon.poll() is not None:
+                self.allow(name, True)
                 self.start(name)
         parties = "".join(f'[parties.{name}]\naddress = "{where}"\n' for name, where in self.address.items())
         path = self.folder / "job.toml"
         path.write_text(
             f'name = "{case.name}"\nprotocol = "secagg"\n[parties.{HUB}]\nrole = "server"\n{parties}'
-            f'[training]\nobjective = "binary"\nn_estimators = {self.trees}\nmax_depth = 3\nmax_bin = 16\n'
+            f'[training]\nobjective = "binary"\nn_estimators = {self.trees_of(case)}\nmax_depth = 3\nmax_bin = 16\n'
             "[training.options]\ndropouts = 2\n"
         )
         began, horizontal.FIRST_PAUSE = time.perf_counter(), 0.0  # it looks before every tree
@@ -121,6 +135,7 @@ class Village:
                 rounds[0] += 1
             if case.back is not None and rounds[0] == case.back:
                 for name in case.killed:
+                    self.allow(name, case.may_return)
                     self.start(name)
 
         object.__setattr__(driver.watch, "round", after_round)
@@ -135,13 +150,15 @@ class Village:
         returned = {each.party for each in run.membership if each.event == "returned"}
         good = (
             len(models) == 1
-            and len(outcome.share.skeleton.trees) == self.trees
+            and len(outcome.share.skeleton.trees) == self.trees_of(case)
             and run.status["state"] == "finished"
             and lost == case.killed
             and set(outcome.dropped) == lost - returned
-            and (case.back is None or returned == case.killed)
+            and returned == (case.killed if case.back is not None and case.may_return else set())
+            and (case.may_return or all("max_rewinds" in reason for reason in outcome.dropped.values()))
         )
-        return {"case": case.name, "good": good, "recorded": recorded, "left": len(left)}
+        told = {"recorded": recorded, "left": len(left), "dropped": dict(outcome.dropped)}
+        return {"case": case.name, "good": good, **told}
 
     def close(self) -> None:
         for daemon in self.daemons.values():
@@ -155,6 +172,8 @@ def cases(moments: int, trees: int) -> list[Case]:
     return [
         *(Case(f"kill-{at}", {NAMES[at % 5]: step}) for at, step in enumerate(steps)),
         Case("returns", {"p01": 6}, back=2),
+        Case("returns-late", {"p01": 6}, back=14, trees=18),  # it missed more levels than one packet holds
+        Case("may-not-return", {"p02": 6}, back=2, may_return=False),
         Case("two", {"p00": 7, "p03": 7}),
     ]
 

@@ -2,13 +2,15 @@
 
     python tests/drill/participants.py [--participants 20] [--trees 3]
 
-Prints one JSON object: how many parties ended with the model of the same job in one process, and its seconds.
+Prints one JSON object: how many parties ended with the model of the same job in one process, the job's seconds, the
+CPU seconds of all processes together, and the most bytes of messages that a participant sent and received.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -28,6 +30,7 @@ from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
+from veilboost.wire.transcript import read_transcript
 
 HUB, ROWS = "hub", 100
 
@@ -52,6 +55,11 @@ def write_party(folder: Path, name: str, everyone: list[str], at: int) -> None:
     )
 
 
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run(folder: Path, participants: int, trees: int) -> dict[str, object]:
     names = [f"p{at:02d}" for at in range(participants)]
     init_authority(folder)
@@ -66,18 +74,29 @@ def run(folder: Path, participants: int, trees: int) -> dict[str, object]:
             f'[training]\nobjective = "binary"\nn_estimators = {trees}\nmax_depth = 3\nmax_bin = 16\n'
         )
         job = load_job(folder / "job.toml")
-        began = time.perf_counter()
+        processes = [os.getpid(), *(daemon.pid for daemon in daemons.values())]
+        began, used = time.perf_counter(), sum(map(processor_seconds, processes))
         with coordinate(load_party(folder / f"{HUB}.toml"), job) as driver:
             driver.train()
-        seconds = time.perf_counter() - began
-        shares = [RunFolder(folder / f"runs-{name}" / "credit").load_share() for name in (HUB, *names)]
+        seconds, used = time.perf_counter() - began, sum(map(processor_seconds, processes)) - used
+        runs = {name: RunFolder(folder / f"runs-{name}" / "credit") for name in (HUB, *names)}
+        shares = [run.load_share() for run in runs.values()]
+        sizes = [sum(entry.size for entry in read_transcript(runs[name].path / "transcript")) for name in names]
     finally:
         for daemon in daemons.values():
             daemon.kill()
     tables = [load_party(folder / f"{name}.toml").own_data.load() for name in names]
     expected = simulate_training(dict(zip(names, tables, strict=True)), "server", "secagg", job.training).model.sha256()
     same = sum(join({share.party: share}).sha256() == expected for share in shares)
-    return {"participants": participants, "trees": trees, "seconds": seconds, "same_model": same, "of": len(shares)}
+    return {
+        "participants": participants,
+        "trees": trees,
+        "seconds": seconds,
+        "cpu_seconds": used,
+        "bytes_of_a_participant": max(sizes),
+        "same_model": same,
+        "of": len(shares),
+    }
 
 
 def main() -> None:

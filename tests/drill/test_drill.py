@@ -56,7 +56,7 @@ def test_a_job_goes_on_without_participants_that_are_killed() -> None:
     command = [sys.executable, str(PROGRAM.with_name("dropouts.py")), "--moments", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) == 3
+    assert len(done.stdout.splitlines()) == 5
 
 
 @needs_shim

@@ -156,7 +156,11 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol, caplog):
     for name, report in outcome.reports.items():  # its owner has it, too
         assert RunFolder(town.folder / f"runs-{name}" / "credit").status["report"] == report
     assert set(outcome.reports) == (set(OWNERS) if protocol == "mal" else set())
+    listed = json.loads(call("jobs", "list", "--config", f"{HUB}.toml", "--json", folder=town.folder).stdout)["runs"]
+    assert [(each["job"], each["role"], each["rounds"]) for each in listed] == [("credit", "server", 6)]
     for name, role in HELPERS.items() if protocol == "mal" else ():
+        listed = json.loads(call("jobs", "list", "--config", f"{name}.toml", "--json", folder=town.folder).stdout)
+        assert [(each["job"], each["role"], each["state"]) for each in listed["runs"]] == [("credit", role, "finished")]
         helper = RunFolder.open(town.folder / f"runs-{name}", "credit")
         assert (helper.status["state"], helper.status["role"], helper.status["active"]) == ("finished", role, HUB)
         assert {entry.peer for entry in read_transcript(helper.path / "transcript")} > set(OWNERS)

@@ -87,7 +87,8 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
 
     A settings file names the party's table and its runs folder; if rows were aligned, the run of the same name in that
     folder holds which rows took part. A view gets its own table if the party's settings file is given. The run folder
-    of a helper has no model share; its messages are those of the protocol or of the alignment that it helps.
+    of a helper has no model share; its messages are those of the protocol or of the alignment that it helps. That of a
+    participant which was lost has none either.
     """
     if not folders:
         raise UnknownRun("there is no run to audit", "name a run folder")
@@ -119,7 +120,8 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
             for name, table in tables.items():
                 if table.rows != rows:
                     raise RowsDiffer(f"the run of {name} has other rows than the audited run")
-        share = None if helps else run.load_share()
+        without = helps or (job.spec.setting == "horizontal" and not run.has_share)
+        share = None if without else run.load_share()
         views[party] = View(
             party, job.role_of(party), job.protocol, config, rows, messages, share, own, sums=job.spec.sums
         )

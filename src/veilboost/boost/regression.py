@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from veilboost.boost.loss import MEAN_FLOOR, Objective, mean
-from veilboost.errors import InvalidParameter
+from veilboost.errors import InvalidParameter, LabelOutOfRange
 from veilboost.types import BoolArray, Float64Array, Int64Array
 
 POISSON_MAX_DELTA_STEP = 0.7  # XGBoost's default for count:poisson
@@ -110,10 +110,22 @@ class PseudoHuber(Objective):
             root = np.sqrt(1.0 + np.square(residual / self._slope))
             return residual / root, 1.0 / (root * root * root)
 
-    def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
-        # As in XGBoost: one Newton step from 0.
-        g, h = self._derivatives(np.zeros((1, len(y))), y)
-        return -mean(g[0], weight) / mean(h[0], weight)
+    def label_terms(self, y: Float64Array) -> Float64Array:
+        """The derivatives at margin 0, for one Newton step, as in XGBoost."""
+        return np.concatenate(self._derivatives(np.zeros((1, len(y))), y))
+
+    def base_margin_of_means(self, means: Float64Array, base_score: float | None) -> Float64Array:
+        if base_score is not None:
+            return super().base_margin_of_means(np.zeros(1), base_score)
+        g, h = means.tolist()
+        if not h > 0.0:
+            raise LabelOutOfRange(
+                "the labels are too far from 0 for the slope of the loss", "set base_score, or a larger huber_slope"
+            )
+        return np.array([-g / h])
+
+    def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> Float64Array:
+        return self.base_margin_of_means(np.array([mean(each, weight) for each in self.label_terms(y)]), None)
 
 
 class LogLink(Objective):

@@ -427,6 +427,7 @@ class HorizontalSession(TrainingSession):
         role: ParticipantRole = self.spec.roles["participant"](
             ParticipantContext(
                 party=self.settings.name,
+                participants=self.job.owners,
                 table=table,
                 helpers=self._helpers(self.job),
                 config=self._config,

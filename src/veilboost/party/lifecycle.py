@@ -65,6 +65,7 @@ class JobDetails:
 def about(run: RunFolder, settings: PartySettings) -> JobDetails:
     """A run's state, progress and error."""
     status, state = run.status, run.state
+    rounds = len(run.metrics) if state == "finished" else run.rounds  # the last round needs no checkpoint
     updated = status.get("updated")
     until = None if run.drives or state not in RESUMABLE else float(updated or 0) + settings.policy.resume_days * DAY
     return JobDetails(
@@ -75,7 +76,7 @@ def about(run: RunFolder, settings: PartySettings) -> JobDetails:
         party=status.get("party"),
         role=status.get("role"),
         active=status.get("active") or status.get("party"),
-        rounds=run.rounds if run.drives else None,
+        rounds=rounds if run.drives else None,
         rows=status.get("rows"),
         ids=status.get("ids"),
         layout=status.get("layout"),

@@ -322,6 +322,11 @@ class RunFolder:
             save_share(share, self.path / "share.partial")
             durable.commit_folder(self.path / "share.partial", self.path / "share")
 
+    @property
+    def has_share(self) -> bool:
+        """Whether there is a model share. A participant that was lost for good, for example, has none."""
+        return (self.path / "share" / "manifest.json").exists()
+
     def load_share(self) -> ModelShare:
         return load_share(self.path / "share", of_run=True)
 

@@ -345,6 +345,7 @@ class HorizontalFederation:
             self.participants[name] = spec.roles["participant"](
                 ParticipantContext(
                     party=name,
+                    participants=order,
                     table=table,
                     helpers=channels_to_helpers(name),
                     config=config,

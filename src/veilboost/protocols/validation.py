@@ -125,11 +125,6 @@ def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
     check_constraints(spec, config, constraints_of(config))
     if config.objective in LEAF_QUANTILE_OBJECTIVES:
         _check_leaf_quantiles(spec, config)
-    if spec.setting == "horizontal" and config.objective == "pseudo_huber" and config.base_score is None:
-        raise UnsupportedCombination(
-            f"the base score of pseudo_huber does not follow from the mean label, which is all that {spec.name} sums",
-            "set base_score, or another objective",
-        )
     if spec.refuse is not None:
         spec.refuse(config)
 

@@ -38,7 +38,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     spec, roles = job.spec, {name: job.role_of(name) for name in job.parties}
     every = _exchanges(runs.values())
     driver = runs.get(job.driver) or next(iter(runs.values()))
-    shares = {name: run.load_share() for name, run in runs.items() if (run.path / "share" / "manifest.json").exists()}
+    shares = {name: run.load_share() for name, run in runs.items() if run.has_share}
     noise = next((share.skeleton.noise for share in shares.values() if share.skeleton is not None), Noise.SYSTEM)
     metrics = driver.metrics
     metric = next((each.metric for each in reversed(metrics) if each.metric), None) or _metric(job, shares)

@@ -201,5 +201,10 @@ def test_where_leaves_cannot_be_quantiles():
         check_config(protocol_named("ldp"), private)
     with pytest.raises(UnsupportedCombination, match="needs all rows at once"):
         check_job("disk", "plain", ("local", "disk"), config)
-    with pytest.raises(UnsupportedCombination, match="base_score"):
-        check_config(protocol_named("secagg"), TrainingConfig(objective="pseudo_huber"))
+
+
+def test_a_base_score_that_no_step_from_zero_gives():
+    """The second derivatives of all labels are below the smallest number."""
+    with pytest.raises(LabelOutOfRange, match="huber_slope"):
+        make_objective("pseudo_huber").base_margin(np.full(3, 1e200), None, None)
+    assert make_objective("pseudo_huber").base_margin(np.full(3, 1e200), None, 7.0) == 7.0

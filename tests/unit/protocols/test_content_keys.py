@@ -167,6 +167,7 @@ def test_a_participant_with_another_table_has_another_key_for_its_masks():
     def public(each, held_out=None):
         context = ParticipantContext(
             party="a",
+            participants=("a",),
             table=each,
             helpers=Peers({}),
             config=settle(SECAGG, TrainingConfig(objective="binary")),

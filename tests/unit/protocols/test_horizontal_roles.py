@@ -12,7 +12,9 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import (
     LabelOutOfRange,
     MalformedMessage,
+    MissingColumn,
     MissingLabel,
+    MixedTypes,
     PeerRefused,
     PeerUnreachable,
     UnexpectedMessage,
@@ -92,6 +94,22 @@ def test_descriptions_come_back_and_are_put_together():
     )
     columns, _ = encoded_table(table, both)
     assert columns[1].values.tolist() == [1]
+
+
+@pytest.mark.parametrize("protocol", ["mal", "secagg"])
+def test_different_columns_kinds_and_labels_are_refused(protocol):
+    columns = make_columns(4, rows=200, numeric=3, categorical=1)
+    table = PartyTable(np.arange(200), tuple(columns), make_labels(4, columns, "binary"))
+    first, *rest = table.columns
+    odd = {
+        MissingColumn: replace(table, columns=(replace(first, name="other"), *rest)),
+        MixedTypes: replace(table, columns=(Column(first.name, np.zeros(200, dtype=np.int32), ("x",)), *rest)),
+        LabelOutOfRange: replace(table, label_classes=("no", "yes")),
+    }
+    for error, other in odd.items():
+        tables = {"p0": table, "p1": other, "p2": table}
+        with pytest.raises(error, match="p1"):
+            simulate_training(tables, SERVER, protocol, TrainingConfig(objective="binary", n_estimators=1))
 
 
 def test_labels_of_text_share_their_classes():

@@ -16,10 +16,7 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyTable,
     InvalidParameter,
-    LabelOutOfRange,
     MalformedMessage,
-    MissingColumn,
-    MixedTypes,
     PeerUnreachable,
     UnexpectedMessage,
     UnsupportedCombination,
@@ -443,21 +440,6 @@ def test_the_comparer_serves_one_group_once():
 
 
 # --- refusals and losses --------------------------------------------------------------------------------------
-
-
-def test_different_columns_kinds_and_labels_are_refused():
-    table = whole()
-    parts = dealt(table, [300, 300])
-    first, *rest = parts["p1"].columns
-    renamed = replace(parts["p1"], columns=(replace(first, name="other"), *rest))
-    with pytest.raises(MissingColumn, match="p1"):
-        simulate_training({**parts, "p1": renamed}, SERVER, "mal", config_of())
-    coded = Column(first.name, np.zeros(300, dtype=np.int32), ("x",))
-    with pytest.raises(MixedTypes):
-        simulate_training({**parts, "p1": replace(parts["p1"], columns=(coded, *rest))}, SERVER, "mal", config_of())
-    named = replace(parts["p1"], label_classes=("no", "yes"))
-    with pytest.raises(LabelOutOfRange):
-        simulate_training({**parts, "p1": named}, SERVER, "mal", config_of())
 
 
 @pytest.mark.parametrize(

@@ -514,6 +514,16 @@ def test_a_group_of_one_is_refused_by_the_participant_itself():
             side.handle(SecaggGroup(begun.schema, group, publics, evidence, 0))
 
 
+def test_a_server_cannot_leave_out_a_participant_that_the_job_names():
+    """In a smaller group, those that collude with the server could open one participant."""
+    federation = HorizontalFederation("secagg", dealt(whole(), [100, 100, 100]), config_of())
+    told = {name: side.introduce() for name, side in federation.participants.items()}
+    for group in (("p0", "p1"), ("p0", "p1", "p1"), ("p0", "p1", "p9"), ("p1", "p0", "p2")):
+        publics = np.stack([told.get(name, told["p1"]).public for name in group])
+        with pytest.raises(MalformedMessage, match="the job names"):
+            federation.participants["p0"].handle(SecaggGroup(told["p0"].schema, group, publics, ("",) * len(group), 0))
+
+
 def test_a_public_key_that_its_owner_did_not_sign_is_refused():
     """A server that puts its own key in another's place would read every answer."""
 

@@ -26,7 +26,8 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
 )
 from veilboost.protocols.secagg.noise import SumNoise, least_roster
-from veilboost.wire.message import Done
+from veilboost.wire.channel import Peers
+from veilboost.wire.message import MOST_TOGETHER, Done
 
 pytestmark = pytest.mark.fast
 
@@ -116,6 +117,23 @@ def test_a_participant_that_returns_continues_from_its_checkpoint():
         assert not run.outcome.dropped
         assert join({"model": run.shares["p2"]}).sha256() == run.model.sha256()
     assert 0 < missed[True] < missed[False]
+
+
+def test_a_participant_that_was_away_for_many_levels_returns(monkeypatch):
+    request, together = Peers.request, []
+
+    def counted(self, name, message):
+        together.append(len(self._held.get(name, [])) + 1)
+        return request(self, name, message)
+
+    monkeypatch.setattr(Peers, "request", counted)
+    tables, late = dealt(whole(), 5), MOST_TOGETHER  # rounds, of up to three levels each
+    job = Lossy(tables, config_of(n_estimators=late + 4), {"p2": (1, 1)}, {"p2": late + 2})
+    run = job.train()
+    assert not run.outcome.dropped
+    assert sum(isinstance(message, MissedLevel) for message, _ in job.seen["p2"]) > 2 * MOST_TOGETHER
+    assert max(together) == MOST_TOGETHER, "more are refused"
+    assert join({"model": run.shares["p2"]}).sha256() == run.model.sha256()
 
 
 def test_too_many_losses_stop_the_job():
@@ -272,6 +290,25 @@ def test_nothing_is_masked_before_the_roster_is_confirmed():
     job.peers._channels["p0"]._handler = lambda message: skipped("p0", message)
     with pytest.raises(UnexpectedMessage, match="out of order"):
         job.train()
+
+
+def test_a_round_is_begun_once_with_its_roster():
+    """The server ends the round at its root and asks for the root again: with noise, for other noise."""
+    job = Lossy(dealt(whole(), 5), config_of())
+    answer, refusals = job._answer, []
+
+    def again(name, message):
+        answered = answer(name, message)
+        if name == "p0" and isinstance(message, SumsRequest) and message.depth == 0:
+            leaf = {"leaves": np.zeros(1, np.int32), "weights": np.zeros(1, np.float32)}
+            with pytest.raises(UnexpectedMessage, match="out of order"):
+                job.participants[name].handle(replace(message, **leaf))
+            refusals.append(message.number)
+        return answered
+
+    job.peers._channels["p0"]._handler = lambda message: again("p0", message)
+    job.train()
+    assert refusals == list(range(5))
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,6 @@ class Case:
         return "-".join([f"{self.field}={self.value}", *(str(value) for _, value in self.also)])
 
 
-OWN = {"pseudo_huber": (("base_score", 11.0),)}  # its base score does not follow from sums
 METRIC_LOSS = {
     **dict.fromkeys(("mlogloss", "merror"), "multiclass"),
     **dict.fromkeys(("rmse", "mae"), "regression"),
@@ -52,12 +51,11 @@ METRIC_LOSS = {
     "tweedie_deviance": "tweedie",
 }
 CASES = (
-    *(Case("objective", name, OWN.get(name, ())) for name in OBJECTIVES if name not in ("absolute_error", "quantile")),
+    *(Case("objective", name) for name in OBJECTIVES if name not in ("absolute_error", "quantile")),
     Case("objective", "absolute_error", refused="quantiles of labels"),
     Case("objective", "quantile", refused="quantiles of labels"),
-    Case("objective", "pseudo_huber", refused="base score"),
     Case("quantile_alpha", 0.3, (("objective", "quantile"),), refused="quantiles of labels"),
-    Case("huber_slope", 3.0, (("objective", "pseudo_huber"), *OWN["pseudo_huber"])),
+    Case("huber_slope", 3.0, (("objective", "pseudo_huber"),)),
     Case("tweedie_variance_power", 1.2, (("objective", "tweedie"),)),
     Case("n_estimators", 7),
     Case("max_depth", 1),
@@ -86,13 +84,14 @@ CASES = (
     Case("interaction_constraints", {"pair": ("n0", "n1"), "others": ("n2", "n3")}),
     Case("scale_pos_weight", 3.0),
     Case("base_score", 0.3),
+    Case("base_score", 0.3, (("objective", "pseudo_huber"),)),
     Case("order", "first"),
     Case("weighted_bins", True, refused="weighted_bins"),
     *(
         Case(
             "eval_metric",
             name,
-            (("objective", loss := METRIC_LOSS.get(name, "binary")), *OWN.get(loss, ())),
+            (("objective", METRIC_LOSS.get(name, "binary")),),
             None,
             True,
         )
@@ -118,6 +117,7 @@ def whole(objective):
     base = like.get(objective, objective if objective in ("binary", "multiclass", "poisson") else "regression")
     label = make_labels(21, columns, base)
     label = label / 100.0 if base == "regression" else label  # residuals near the slope of pseudo_huber
+    label = label - label.mean() if objective == "pseudo_huber" else label  # its base score is one step from 0
     label = label**3 if objective == "poisson" else label  # leaves that its max_delta_step limits
     return PartyTable(np.arange(ROWS), (*columns, *constant), label + 0.5 if objective == "gamma" else label)
 

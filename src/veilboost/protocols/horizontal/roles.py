@@ -113,11 +113,12 @@ class Trusting:
 class ParticipantContext:
     """The inputs of a participant: its rows, its channels to the helpers, and the job that its owner agreed to.
 
-    `attempt` is random: a job that resumes has another one, and with it other keys of masks. `session` is that of the
-    server, in which a participant may join again.
+    `participants` are those that this job names. `attempt` is random: a job that resumes has another one, and with it
+    other keys of masks. `session` is that of the server, in which a participant may join again.
     """
 
     party: PartyName
+    participants: tuple[PartyName, ...]
     table: PartyTable
     helpers: Peers
     config: TrainingConfig

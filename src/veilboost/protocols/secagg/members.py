@@ -15,7 +15,7 @@ from veilboost.protocols.secagg.finder import PendingResult, RoundCut, SecaggFin
 from veilboost.protocols.secagg.noise import least_roster
 from veilboost.protocols.secagg.rosters import PROOF_BYTES
 from veilboost.types import PartyName
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import MOST_TOGETHER, Done, Message
 
 
 class Members:
@@ -103,10 +103,12 @@ class Members:
                 raise MalformedMessage("a public key has the wrong size")
             publics[at], evidence[at] = told.public, told.evidence
             group = replace(self._group, publics=publics, evidence=tuple(evidence))
-            *first, last = self._missed(group, found, results)
-            for message in first:
-                self._peers.hold({party: message}, Done)
-            self._peers.ask({party: last}, Done)
+            missed = self._missed(group, found, results)
+            for at in range(0, len(missed), MOST_TOGETHER):
+                *first, last = missed[at : at + MOST_TOGETHER]
+                for message in first:
+                    self._peers.hold({party: message}, Done)
+                self._peers.ask({party: last}, Done)
         except LOST:  # it may be reached before a later round
             return
         except VeilBoostError as error:

@@ -57,13 +57,14 @@ class TotalsRequest(Message):
 class MaskedTotals(Message):
     """Participant to server: its number of rows and its exact sums of weights and labels, all under pairwise masks.
 
-    `labels` has a row: the sum of labels; or with several classes a row per class: the sum of its rows' weights.
+    `labels` has a row: the sum of labels; with several classes a row per class: the sum of its rows' weights; with
+    pseudo_huber two rows: the sums of both derivatives of the loss at margin 0.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals(
             "the number of rows over all participants and, unless epsilon is set, the sum of weights and of labels "
-            "(with several classes, of weights in each class)",
+            "(with several classes, of weights in each class; with pseudo_huber, of the derivatives of the loss at 0)",
             "server",
         ),
     )

@@ -156,13 +156,11 @@ class SecaggParticipant(ParticipantRole):
         if self._schema is not None:
             raise UnexpectedMessage("the group was already formed")
         group, publics = message.participants, [row.tobytes() for row in message.publics]
-        if len(set(group)) < 2 or self._context.party not in group:
+        if group != self._context.participants or len(group) < 2:  # with fewer, colluding ones could open the others
             raise MalformedMessage(
-                "the group must contain this participant and at least one other", "name two participants or more"
+                "the group must be the participants that the job names, two or more", "name two participants or more"
             )
-        if message.publics.shape != (len(group), KEY_BYTES) or not len(set(group)) == len(group) == len(
-            message.evidence
-        ):
+        if message.publics.shape != (len(group), KEY_BYTES) or len(message.evidence) != len(group):
             raise MalformedMessage("there is not one public key for each participant")
         for party, public, evidence in zip(group, publics, message.evidence, strict=True):
             if party != self._context.party:  # otherwise the server could replace a key by its own

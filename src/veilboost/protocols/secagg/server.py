@@ -70,7 +70,7 @@ class SecaggServer(ServerRole):
         config = self._context.config
         schema = self._form_group()
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
-        self._rows, means = self._totals(objective.trees_per_round)
+        self._rows, means = self._totals(len(objective.label_terms(np.empty(0))))
         self._objective, self._config = objective, config
         noise = SumNoise.of(config, len(schema.columns))
         base = objective.base_margin_of_means(means if noise is None else np.array([0.5]), config.base_score)
@@ -160,10 +160,10 @@ class SecaggServer(ServerRole):
         return schema
 
     def _totals(self, terms: int) -> tuple[int, Float64Array]:
-        """Return the number of rows, and the weighted mean of their labels; of many classes, the share of each."""
+        """Return the number of rows, and the weighted means of the loss's terms of their labels."""
         answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
         if any(len(each.labels) != terms for each in answers):
-            raise MalformedMessage("the sums of labels are for another number of classes")
+            raise MalformedMessage("the sums of labels are for another number of classes, or another loss")
         rows = int(added([each.rows for each in answers])[0])
         weights = _exactly([each.weights for each in answers])
         labels = [_exactly([each.labels[term] for each in answers]) for term in range(terms)]
