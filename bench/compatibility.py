@@ -49,7 +49,7 @@ DIFFERENT: Mapping[str, str] = {
     "max_bin": "default 64",
     "max_depth": "default 6, at most 16; there are no unlimited trees",
     "n_jobs": "default 1; threads of each party; -1 means one per core",
-    "objective": "XGBoost's names and shorter ones; a function of margin and labels",
+    "objective": "XGBoost's names and shorter ones; a function `(y_true, y_pred)`, which starts from the margin 0",
     "predict": "no `iteration_range` or `output_margin`: use `staged_predict`",
     "predict_proba": "no `iteration_range`: use `staged_predict_proba`",
     "random_state": "a number; noise, masks and keys never depend on it",

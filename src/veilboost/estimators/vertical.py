@@ -81,7 +81,8 @@ class VerticalParameters(BoostingParameters):
     objective : str or callable, default='auto'
         The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers; 'auto', 'regression', 'absolute_error',
         'quantile', 'pseudo_huber', 'poisson', 'gamma' or 'tweedie' for regressors. XGBoost's names are accepted too. A
-        callable `(margin, y) -> (g, h)` returns the first and second derivatives of a custom loss.
+        callable `(y_true, y_pred) -> (g, h)` returns the first and second derivatives of a custom loss at the margins
+        `y_pred`.
     classes : sequence or None, default=None
         The classes of a classifier, declared instead of taken from the labels. The protocol 'sealed' needs them,
         unless `objective` is 'binary' and the labels are 0 and 1. A label outside the declared classes raises an error;
