@@ -19,6 +19,7 @@ from veilboost.errors import (
 from veilboost.estimators.base import Federated, HowToTrain, PartitionedData, class_names
 from veilboost.estimators.description import Description
 from veilboost.estimators.docstrings import completed
+from veilboost.estimators.foreign_names import with_foreign_names
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -53,6 +54,7 @@ _ACTIVE = """    active_ : str
 """
 
 
+@with_foreign_names
 @dataclass(kw_only=True, eq=False, repr=False)
 class VerticalParameters(BoostingParameters):
     """
@@ -108,8 +110,8 @@ class VerticalParameters(BoostingParameters):
         Whether `fit` continues the fitted model, up to `n_estimators` rounds in total.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"key_bits": 3072}`.
-    n_jobs : int, default=1
-        Number of threads of each party. -1 means one per core.
+    n_jobs : int or None, default=1
+        Number of threads of each party. None means 1, -1 one per core.
     engine : str, default='local'
         Where the parties compute: 'local', 'disk' or 'disk:FOLDER' (rows in files), 'ray' (worker processes on this
         machine) or 'ray://HOST:PORT' (a Ray cluster).
