@@ -20,7 +20,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from xgboost import XGBClassifier, XGBRegressor
 
 from veilboost import VerticalClassifier, VerticalRegressor
-from veilboost.estimators.foreign_names import ATTRIBUTES, FIT_ARGUMENTS, PARAMETERS
+from veilboost.estimators.foreign_names import ATTRIBUTES, FIT_ARGUMENTS, PARAMETERS, SAME
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "compatibility.md"
 CODE = "[VB-1002](errors/VB-1002.md)"
@@ -49,9 +49,9 @@ DIFFERENT: Mapping[str, str] = {
     "max_bin": "default 64",
     "max_depth": "default 6, at most 16; there are no unlimited trees",
     "n_jobs": "default 1; threads of each party; -1 means one per core",
-    "objective": "XGBoost's names and shorter ones; a function of margin and labels",
-    "predict": "no `iteration_range` or `output_margin`: use `staged_predict`",
-    "predict_proba": "no `iteration_range`: use `staged_predict_proba`",
+    "objective": "XGBoost's names and shorter ones; a function `(y_true, y_pred)`, which starts from the margin 0",
+    "predict": "`iteration_range` begins at 0; no `validate_features`: names are always checked",
+    "predict_proba": "`iteration_range` begins at 0; no `validate_features`: names are always checked",
     "random_state": "a number; noise, masks and keys never depend on it",
     "verbose": "only the last evaluation set is printed; a progress bar on a terminal",
 }
@@ -106,6 +106,11 @@ def rows(theirs: Iterable[str], own: Iterable[str], fixes: Mapping[str, str]) ->
         if name in known:
             status = "with a difference" if name in DIFFERENT else "supported"
             found.append((f"`{name}`", status, DIFFERENT.get(name, "")))
+        elif fixes is PARAMETERS and (name in SAME or name == "missing"):
+            only = " or ".join(f"`{value!r}`" for value in SAME.get(name, (float("nan"),)))
+            found.append(
+                (f"`{name}`", "with a difference", f"only {only}, which changes nothing; else {CODE}: {fixes[name]}")
+            )
         else:
             found.append((f"`{name}`", f"refused: {CODE}", fixes[name]))
     return found

@@ -138,8 +138,8 @@ def parameters_page() -> str:
         "On the command line `auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more "
         "text classes, or whole numbers 0, 1, ..., K-1 without gaps (3 to 100 of them), are `multiclass`; anything "
         "else is `regression`. `VerticalClassifier` takes `binary` for two classes and `multiclass` for more, "
-        "`VerticalRegressor` takes `regression`. A function `(margin, y) -> (g, h)` is `custom`, for the estimators "
-        "only.",
+        "`VerticalRegressor` takes `regression`. A function `(y_true, y_pred) -> (g, h)` is `custom`, for the "
+        "estimators only.",
         table(
             ("objective", "in XGBoost", "metric that `auto` means"),
             [

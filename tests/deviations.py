@@ -36,7 +36,7 @@ def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: 
     rows, bits = tables[active].rows, config.gradient_bits
     number = -1
 
-    def choose(margin: Float64Array, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def choose(labels: Float64Array, margin: Float64Array) -> tuple[Float64Array, Float64Array]:
         nonlocal number
         number += 1
         return chosen_gradients(number, rows, bits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
@@ -215,7 +216,16 @@ def check_callbacks(given: object) -> tuple[Any, ...]:
                 "callbacks holds an object that is no callback",
                 f"give a list of objects with the methods {', '.join(_METHODS)}, as veilboost.callback has them",
             )
-    return every
+    return tuple(map(_without_save_best, every))
+
+
+def _without_save_best(callback: Any) -> Any:
+    """XGBoost's EarlyStopping needs a Booster if `save_best` is set. The estimators always keep the best rounds."""
+    if not getattr(callback, "save_best", False):
+        return callback
+    kept = copy(callback)
+    kept.save_best = False
+    return kept
 
 
 class CallbackRunner:
@@ -239,9 +249,22 @@ class CallbackRunner:
         if result.validation is not None:
             logs = self._log.setdefault(self._set_name, {})
             logs.setdefault(str(result.metric), []).append(result.validation)
+            if result.number == 0:
+                self._check_what_they_read(str(result.metric))
         answers = [each.after_iteration(self.model, result.number, self._log) for each in self._callbacks]
         following = result.number + 1
         return any(answers) or (following < self._rounds and self._ends_before(following))
+
+    def _check_what_they_read(self, metric: str) -> None:
+        """XGBoost's EarlyStopping names a metric and a set; training measures the last metric on the last set."""
+        for each in self._callbacks:
+            wanted = getattr(each, "metric_name", None) or metric, getattr(each, "data", None) or self._set_name
+            if wanted != (metric, self._set_name):
+                raise UnsupportedCombination(
+                    f"a callback reads {wanted[0]!r} on {wanted[1]!r}, and training measures {metric!r} on "
+                    f"{self._set_name!r}",
+                    "put that metric last in eval_metric, and that set last in eval_set",
+                )
 
     def _ends_before(self, number: int) -> bool:
         answers = [each.before_iteration(self.model, number, self._log) for each in self._callbacks]

@@ -34,6 +34,7 @@ METRICS = (
     "mae",
     "quantile",
     "mphe",
+    "poisson_deviance",
     "gamma_deviance",
     "tweedie_deviance",
     "mlogloss",

@@ -59,6 +59,7 @@ METRIC_INFO: Mapping[str, MetricInfo] = {
     "mae": MetricInfo("MAE", False),
     "quantile": MetricInfo("quantile loss", False),
     "mphe": MetricInfo("mean pseudo-Huber error", False),
+    "poisson_deviance": MetricInfo("Poisson deviance", False),
     "gamma_deviance": MetricInfo("gamma deviance", False),
     "tweedie_deviance": MetricInfo("Tweedie deviance", False),
     "r2": MetricInfo("R2", True),
@@ -146,6 +147,11 @@ def _class_losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
 
 def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return (prediction.argmax(axis=1) != y).astype(np.float64)
+
+
+def _poisson_terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    ratio = np.where(y > 0.0, y / prediction, 1.0)  # y log(y) is 0 at 0
+    return 2.0 * (y * np.log(ratio) - y + prediction)
 
 
 def _gamma_terms(y: Float64Array, prediction: Float64Array) -> Float64Array:
@@ -308,6 +314,9 @@ error = _mean_of(
 )
 rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
 mae = _mean_of("Mean absolute error.", _distances, _check)
+poisson_deviance = _mean_of(
+    "Mean Poisson deviance; labels are 0 or more, predictions above 0.", _poisson_terms, _check
+)
 gamma_deviance = _mean_of("Mean gamma deviance; labels and predictions are above 0.", _gamma_terms, _check)
 mlogloss = _mean_of(
     "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes
@@ -326,6 +335,7 @@ _METRICS: Mapping[str, Metric] = {
         Metric("error", error, _mistakes),
         Metric("rmse", rmse, _squares, root=True),
         Metric("mae", mae, _distances),
+        Metric("poisson_deviance", poisson_deviance, _poisson_terms),
         Metric("gamma_deviance", gamma_deviance, _gamma_terms),
         Metric("mlogloss", mlogloss, _class_losses),
         Metric("merror", merror, _class_mistakes),
@@ -341,7 +351,7 @@ _FITTING: Mapping[str, tuple[str, ...]] = {
     "absolute_error": ("mae", "rmse", "mphe"),
     "quantile": ("quantile", "mae", "rmse"),
     "pseudo_huber": ("mphe", "rmse", "mae"),
-    "poisson": ("rmse", "mae"),
+    "poisson": ("poisson_deviance", "rmse", "mae"),
     "gamma": ("gamma_deviance", "rmse", "mae"),
     "tweedie": ("tweedie_deviance", "rmse", "mae"),
     "custom": ("rmse", "mae", "auc", "aucpr", "ks"),

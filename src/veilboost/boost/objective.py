@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +25,7 @@ from veilboost.config import OBJECTIVES, ORDERS, TrainingConfig
 from veilboost.errors import GradientRange, InvalidParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.types import BoolArray, Float64Array
 
-CustomLoss: TypeAlias = Callable[[Float64Array, Float64Array], tuple[Any, Any]]
+CustomLoss: TypeAlias = Callable[..., tuple[Any, Any]]  # (y_true, y_pred) -> (g, h)
 
 HESSIAN_FLOOR = 1e-16  # XGBoost's: a saturated row keeps a hessian above zero
 _SAFE_EXPONENT = 700.0  # exp of it, and of its negative, is a normal float64
@@ -141,9 +143,10 @@ class MulticlassSoftmax(Objective):
 
 
 class CustomObjective(Objective):
-    """A loss given by the caller as `(margin, y) -> (g, h)`; all are one-dimensional float arrays.
+    """A loss given by the caller as `(y_true, y_pred) -> (g, h)`, as XGBoost's estimators take it.
 
-    The callable sees read-only arrays. Predictions are margins, and so is `base_score`.
+    All are one-dimensional float arrays; `y_pred` holds margins. The callable sees read-only arrays. Predictions are
+    margins, and so is `base_score`. Weights multiply g and h afterwards: a parameter `sample_weight` is None.
     """
 
     name = "custom"
@@ -152,13 +155,18 @@ class CustomObjective(Objective):
 
     def __init__(self, loss: CustomLoss, order: str = "second", max_delta_step: float = 0.0) -> None:
         super().__init__(order, max_delta_step)
-        self._loss = loss
+        names = _parameters_of(loss)
+        if names[:1] == ["margin"]:
+            raise InvalidParameter(
+                "the custom objective takes (margin, y), the order of release 0.2", "change it to (y_true, y_pred)"
+            )
+        self._loss = partial(loss, sample_weight=None) if "sample_weight" in names else loss
 
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
         margin_view, y_view = margin[0].view(), y.view()
         margin_view.flags.writeable = False
         y_view.flags.writeable = False
-        answer = self._loss(margin_view, y_view)
+        answer = self._loss(y_view, margin_view)
         try:
             first, second = answer
         except (TypeError, ValueError) as error:
@@ -170,6 +178,13 @@ class CustomObjective(Objective):
         if h.min(initial=0.0) < 0.0:
             raise GradientRange("the custom objective returned a negative h", "return a second derivative of 0 or more")
         return g[np.newaxis], h[np.newaxis]
+
+
+def _parameters_of(loss: CustomLoss) -> list[str]:
+    try:
+        return list(inspect.signature(loss).parameters)
+    except (TypeError, ValueError):  # a compiled function may have none
+        return []
 
 
 def _custom_array(name: str, value: object, shape: tuple[int, ...]) -> Float64Array:
@@ -261,7 +276,7 @@ def make_objective(
             return loss(order, max_delta_step)
     if name == CustomObjective.name:
         if custom is None:
-            raise InvalidParameter("objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)")
+            raise InvalidParameter("objective 'custom' has no loss", "pass a callable (y_true, y_pred) -> (g, h)")
         return CustomObjective(custom, order, max_delta_step)
     raise InvalidParameter(f"unknown objective {name!r}", f"choose one of {', '.join(OBJECTIVES[1:])} or custom")
 

@@ -26,7 +26,7 @@ from veilboost.estimators.evaluation_sets import (
     set_name,
 )
 from veilboost.estimators.fitted import Fitted
-from veilboost.estimators.foreign_names import refuse_arguments
+from veilboost.estimators.foreign_names import FIT_ARGUMENTS, refuse_arguments
 from veilboost.estimators.inputs import (
     Tables,
     check_count,
@@ -184,7 +184,7 @@ class Federated(Fitted):
         VeilBoostError
             If the input or a parameter is invalid. Such errors are also `ValueError`.
         """
-        refuse_arguments(others)
+        refuse_arguments("fit", others, FIT_ARGUMENTS)
         sets, callbacks = self._check_call(eval_set), self._check_callbacks()
         earlier = self._earlier(xgb_model)
         margins = _margins_of_sets(base_margin_eval_set, len(sets))

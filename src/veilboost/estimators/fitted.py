@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from veilboost.errors import RowsDiffer, UnreadableModel
+from veilboost.errors import InvalidParameter, RowsDiffer, UnreadableModel
 from veilboost.estimators.description import Description, read_description, write_description
 from veilboost.estimators.evaluation_sets import (
     Curves,
@@ -245,9 +246,13 @@ class Fitted(BoostingParameters):
         columns = {name: table.columns for name, table in self._new_tables(X).items()}
         return self.joined_.staged_margins(columns)
 
-    def _margins_from(self, X: Any, base_margin: Any) -> Float64Array:
-        """Margins of new rows that start from `base_margin` instead of the base margin of the model, if it is given."""
-        margins = self._margins(X)
+    def _margins_from(self, X: Any, base_margin: Any, iteration_range: tuple[int, int] | None = None) -> Float64Array:
+        """Margins of new rows, of all rounds or the first ones.
+
+        They start from `base_margin` instead of the base margin of the model, if it is given.
+        """
+        last = self._last_round(iteration_range)
+        margins = self._margins(X) if last is None else next(islice(self._staged_margins(X), last, None))
         if base_margin is None:
             return margins
         start = check_base_margin(base_margin, margins.shape[1])
@@ -257,6 +262,20 @@ class Fitted(BoostingParameters):
                 "give one number per row; with several classes, one per row and class",
             )
         return margins - self._joined.skeleton.base_margin[:, None] + start
+
+    def _last_round(self, iteration_range: tuple[int, int] | None) -> int | None:
+        """The last round of a range, counted from 0; None for all rounds, which (0, 0) means in XGBoost too."""
+        check_is_fitted(self)
+        if iteration_range is None or tuple(iteration_range) == (0, 0):
+            return None
+        begin, end = iteration_range
+        if begin != 0 or not 1 <= end <= self.best_iteration_ + 1:
+            raise InvalidParameter(
+                f"iteration_range={tuple(iteration_range)} is not (0, end) with an end in [1, "
+                f"{self.best_iteration_ + 1}]",
+                "give such a range: the model has no rounds after the best one",
+            )
+        return int(end) - 1
 
     def _adopt(
         self, shares: Mapping[PartyName, ModelShare], names: Sequence[str] | None, classes: AnyArray | None

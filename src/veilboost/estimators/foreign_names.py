@@ -1,13 +1,21 @@
 """Names of XGBoost and scikit-learn that the estimators do not have: why, or what to use instead.
 
+A parameter of theirs whose value asks for what the estimators do anyway is accepted and dropped.
+
 `bench/compatibility.py` makes the table in docs/reference/compatibility.md from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from veilboost.errors import InvalidParameter
+from veilboost.fields import RENAMED, closest
+
+_Class = TypeVar("_Class", bound=type)
 
 _ALWAYS_HISTOGRAMS = "leave it out: trees always grow level by level from histograms, on the CPU"
 _CATEGORICAL = "name numeric columns in categorical; text and category columns are categorical"
@@ -47,6 +55,37 @@ PARAMETERS: Mapping[str, str] = {
     "tol": "leave it out: early stopping counts every improvement",
     "verbose": "give verbose to fit",
     "quantile": "use quantile_alpha, with objective='quantile'",
+    # Names that XGBoost takes beside those of its signature.
+    "alpha": "use reg_alpha",
+    "eta": "use learning_rate",
+    "lambda": "use reg_lambda",
+    "min_split_loss": "use gamma",
+    "nthread": "use n_jobs",
+    "num_boost_round": "use n_estimators",
+    "num_class": "leave it out: the labels have the number of classes",
+    "silent": "leave it out: fit prints nothing unless verbose asks for it",
+    "use_label_encoder": "leave it out: labels of any type are encoded",
+}
+
+# The values of these parameters that change nothing. None, the default in most of XGBoost, is one everywhere.
+SAME: Mapping[str, tuple[Any, ...]] = {
+    "booster": ("gbtree",),
+    "colsample_bynode": (1,),
+    "device": ("cpu",),
+    "early_stopping": (False,),
+    "enable_categorical": (True, False),
+    "grow_policy": ("depthwise",),
+    "importance_type": ("total_gain",),
+    "max_features": (1,),
+    "max_leaves": (0,),
+    "multi_strategy": ("one_output_per_tree",),
+    "num_parallel_tree": (1,),
+    "sampling_method": ("uniform",),
+    "tree_method": ("auto", "hist"),
+    "use_label_encoder": (False,),
+    "validate_parameters": (True,),
+    "verbose": (0,),
+    "verbosity": (0, 1),
 }
 
 # An argument of `fit`, and the fix that its error gives.
@@ -59,6 +98,12 @@ FIT_ARGUMENTS: Mapping[str, str] = {
     "eval_metric": "set eval_metric in the constructor",
     "early_stopping_rounds": "set early_stopping_rounds in the constructor",
     "callbacks": "set callbacks in the constructor",
+}
+
+# An argument of `predict` or `predict_proba`, and the fix that its error gives.
+PREDICT_ARGUMENTS: Mapping[str, str] = {
+    "validate_features": "leave it out: names of columns are always checked",
+    "ntree_limit": "use iteration_range",
 }
 
 # A method or an attribute, and the fix that its error gives.
@@ -83,17 +128,48 @@ ATTRIBUTES: Mapping[str, str] = {
 }
 
 
-def refuse_parameters(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise a coded error for a parameter of another library that is not a parameter here."""
-    own = set(known)
-    for name in given:
-        if name in PARAMETERS and name not in own:
+def own_parameters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """The parameters without those of other libraries that change nothing. Raises for every other unknown name."""
+    names, own = set(known), dict[str, Any]()
+    for name, value in given.items():
+        if name in names:
+            own[name] = value
+        elif RENAMED.get(name) in names:
+            new = RENAMED[name]
+            raise InvalidParameter(f"the parameter {name!r} was renamed to {new!r}", f"use {new}={value!r}")
+        elif name not in PARAMETERS:
+            close = closest(name, names)
+            raise InvalidParameter(
+                f"there is no parameter {name!r}",
+                "see help(estimator)" if close is None else f"did you mean {close!r}?",
+            )
+        elif not _changes_nothing(name, value):
             raise InvalidParameter(f"there is no parameter {name!r}", PARAMETERS[name])
+    return own
 
 
-def refuse_arguments(given: Iterable[str]) -> None:
-    """Raise a coded error for every other argument of `fit`."""
+def _changes_nothing(name: str, value: Any) -> bool:
+    if name == "missing":
+        return value is None or (isinstance(value, float) and math.isnan(value))
+    return value is None or (isinstance(value, bool | int | float | str) and value in SAME.get(name, ()))
+
+
+def with_foreign_names(cls: _Class) -> _Class:
+    """A class decorator: the constructor takes names of other libraries, as far as they change nothing."""
+    estimator = cast(Any, cls)
+    construct: Callable[..., None] = estimator.__init__
+
+    @functools.wraps(construct)
+    def checked(self: object, *args: Any, **given: Any) -> None:
+        construct(self, *args, **own_parameters(given, estimator._get_param_names()))
+
+    estimator.__init__ = checked
+    return cls
+
+
+def refuse_arguments(method: str, given: Iterable[str], fixes: Mapping[str, str]) -> None:
+    """Raise a coded error for every other argument of a method."""
     for name in given:
         raise InvalidParameter(
-            f"fit has no argument {name!r}", FIT_ARGUMENTS.get(name, "leave it out; see help(estimator.fit)")
+            f"{method} has no argument {name!r}", fixes.get(name, f"leave it out; see help(estimator.{method})")
         )

@@ -15,6 +15,7 @@ from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, Unsuppo
 from veilboost.estimators.base import Federated, HowToTrain, PartitionedData
 from veilboost.estimators.constraints import constraints_in
 from veilboost.estimators.docstrings import completed
+from veilboost.estimators.foreign_names import with_foreign_names
 from veilboost.estimators.inputs import (
     Tables,
     Wanted,
@@ -39,6 +40,7 @@ from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 TablesAndLabels = tuple[Tables, dict[PartyName, AnyArray]]  # of every participant
 
 
+@with_foreign_names
 @dataclass(kw_only=True, eq=False, repr=False)
 class HorizontalParameters(BoostingParameters):
     """
@@ -82,8 +84,8 @@ class HorizontalParameters(BoostingParameters):
         Whether `fit` continues the fitted model, up to `n_estimators` rounds in total.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"epsilon": 4}`.
-    n_jobs : int, default=1
-        Number of threads of the server and of each participant. -1 means one per core.
+    n_jobs : int or None, default=1
+        Number of threads of the server and of each participant. None means 1, -1 one per core.
     """
 
     protocol: str = "secagg"

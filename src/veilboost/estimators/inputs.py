@@ -44,7 +44,9 @@ def names_of(frame: Any) -> list[str]:
 
 
 def thread_count(n_jobs: object) -> int:
-    """The number of threads; -1 means one per core, as in scikit-learn."""
+    """The number of threads; None means 1 and -1 one per core, as in scikit-learn."""
+    if n_jobs is None:
+        return 1
     if n_jobs == -1:
         return os.cpu_count() or 1
     check_count("n_jobs", n_jobs)

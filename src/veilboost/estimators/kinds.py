@@ -11,6 +11,7 @@ from veilboost.boost.objective import make_objective
 from veilboost.config import OBJECTIVE_ALIASES, OBJECTIVES
 from veilboost.errors import InvalidParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.base import Federated
+from veilboost.estimators.foreign_names import PREDICT_ARGUMENTS, refuse_arguments
 from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels, weights_by_class
 from veilboost.model.share import Skeleton
 from veilboost.types import AnyArray, Float64Array
@@ -25,7 +26,9 @@ class Classifier(ClassifierMixin, Federated):
 
     classes_: AnyArray
 
-    def predict_proba(self, X: Any, *, base_margin: Any = None) -> Float64Array:
+    def predict_proba(
+        self, X: Any, *, base_margin: Any = None, iteration_range: tuple[int, int] | None = None, **others: Any
+    ) -> Float64Array:
         """Predict class probabilities.
 
         Parameters
@@ -34,13 +37,18 @@ class Classifier(ClassifierMixin, Federated):
             The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
         base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
             The margins from which the rows start, instead of the model's base margin.
+        iteration_range : tuple of int, default=None
+            `(0, end)` predicts with the first `end` boosting rounds only.
+        **others
+            Arguments of XGBoost that do not exist here; each raises an error that says what to use.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`.
         """
-        return _by_class(self._predicted(self._margins_from(X, base_margin)))
+        refuse_arguments("predict_proba", others, PREDICT_ARGUMENTS)
+        return _by_class(self._predicted(self._margins_from(X, base_margin, iteration_range)))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Float64Array]:
         """Predict class probabilities after each boosting round.
@@ -74,23 +82,38 @@ class Classifier(ClassifierMixin, Federated):
         for probabilities in self.staged_predict_proba(X):
             yield self.classes_[probabilities.argmax(axis=1)]
 
-    def predict(self, X: Any, *, base_margin: Any = None) -> AnyArray:
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        **others: Any,
+    ) -> AnyArray:
         """Predict the most probable class of each row.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
             The rows, as in `predict_proba`.
+        output_margin : bool, default=False
+            Whether to return margins, the values before the link function.
         base_margin : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
             The margins from which the rows start, instead of the model's base margin.
+        iteration_range : tuple of int, default=None
+            `(0, end)` predicts with the first `end` boosting rounds only.
+        **others
+            Arguments of XGBoost that do not exist here; each raises an error that says what to use.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Predicted classes.
+            Predicted classes; margins with `output_margin`, one column per class if there are more than two.
         """
-        most_probable = self.predict_proba(X, base_margin=base_margin).argmax(axis=1)
-        return self.classes_[most_probable]
+        refuse_arguments("predict", others, PREDICT_ARGUMENTS)
+        margins = self._margins_from(X, base_margin, iteration_range)
+        return _shaped(margins) if output_margin else self.classes_[_by_class(self._predicted(margins)).argmax(axis=1)]
 
     def _predicted(self, margin: Float64Array) -> Float64Array:
         if self._joined.skeleton.objective == "multiclass":
@@ -160,6 +183,11 @@ class Classifier(ClassifierMixin, Federated):
         return stored
 
 
+def _shaped(margins: Float64Array) -> Float64Array:
+    """Margins (K, rows) as XGBoost returns them: (rows,), or (rows, K)."""
+    return margins[0] if len(margins) == 1 else np.ascontiguousarray(margins.T)
+
+
 def _by_class(probability: Float64Array) -> Float64Array:
     """Probabilities (rows, classes), from those of the second class if there are two."""
     return probability if probability.ndim == 2 else np.column_stack((1.0 - probability, probability))
@@ -178,22 +206,38 @@ def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
 class Regressor(RegressorMixin, Federated):
     """Methods of both regressors."""
 
-    def predict(self, X: Any, *, base_margin: Any = None) -> Float64Array:
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        **others: Any,
+    ) -> Float64Array:
         """Predict the value of each row.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
             The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+        output_margin : bool, default=False
+            Whether to return margins, the values before the link function.
         base_margin : array-like of shape (n_samples,), default=None
             The margins from which the rows start, instead of the model's base margin.
+        iteration_range : tuple of int, default=None
+            `(0, end)` predicts with the first `end` boosting rounds only.
+        **others
+            Arguments of XGBoost that do not exist here; each raises an error that says what to use.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Predicted values; with a callable `objective`, margins.
+            Predicted values; with a callable `objective` or `output_margin`, margins.
         """
-        return self._predicted(self._margins_from(X, base_margin))
+        refuse_arguments("predict", others, PREDICT_ARGUMENTS)
+        margins = self._margins_from(X, base_margin, iteration_range)
+        return _shaped(margins) if output_margin else self._predicted(margins)
 
     def staged_predict(self, X: Any) -> Iterator[Float64Array]:
         """Predict the value of each row after each boosting round.

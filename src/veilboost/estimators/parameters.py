@@ -53,4 +53,4 @@ class BoostingParameters(BaseEstimator):
     callbacks: Sequence[Any] | None = None
     warm_start: bool = False
     options: Mapping[str, OptionValue] | None = None
-    n_jobs: int = 1
+    n_jobs: int | None = 1

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted as _check_is_fitted
 from sklearn.utils.validation import check_X_y, validate_data
 
 from veilboost.errors import InvalidParameter
-from veilboost.estimators.foreign_names import ATTRIBUTES, refuse_parameters
+from veilboost.estimators.foreign_names import ATTRIBUTES, own_parameters
 from veilboost.fields import RENAMED
 from veilboost.types import AnyArray
 
@@ -33,29 +33,15 @@ __all__ = [
 class BaseEstimator(_SkBase):
     """scikit-learn's base, with missing values declared.
 
-    A former name, or a name of another library, raises an error that says what to use.
+    A former name, or a name of another library that asks for something else, raises an error that says what to use.
     """
 
     n_features_in_: int
     feature_names_in_: AnyArray
 
-    def __new__(cls, *args: Any, **parameters: Any) -> Self:
-        cls._refuse_renamed(parameters)
-        refuse_parameters(parameters, cls._get_param_names())
-        return super().__new__(cls)
-
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this estimator, as scikit-learn's `set_params` does."""
-        self._refuse_renamed(params)
-        refuse_parameters(params, self._get_param_names())
-        return super().set_params(**params)
-
-    @classmethod
-    def _refuse_renamed(cls, given: Any) -> None:
-        for name in given:
-            new = RENAMED.get(name)
-            if new in cls._get_param_names():
-                raise InvalidParameter(f"the parameter {name!r} was renamed to {new!r}", f"use {new}={given[name]!r}")
+        return super().set_params(**own_parameters(params, self._get_param_names()))
 
     def __getattr__(self, name: str) -> Any:
         # Called for attributes that do not exist, and for properties that raise: `NotFittedError` is an AttributeError.

@@ -19,6 +19,7 @@ from veilboost.errors import (
 from veilboost.estimators.base import Federated, HowToTrain, PartitionedData, class_names
 from veilboost.estimators.description import Description
 from veilboost.estimators.docstrings import completed
+from veilboost.estimators.foreign_names import with_foreign_names
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -53,6 +54,7 @@ _ACTIVE = """    active_ : str
 """
 
 
+@with_foreign_names
 @dataclass(kw_only=True, eq=False, repr=False)
 class VerticalParameters(BoostingParameters):
     """
@@ -81,7 +83,8 @@ class VerticalParameters(BoostingParameters):
     objective : str or callable, default='auto'
         The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers; 'auto', 'regression', 'absolute_error',
         'quantile', 'pseudo_huber', 'poisson', 'gamma' or 'tweedie' for regressors. XGBoost's names are accepted too. A
-        callable `(margin, y) -> (g, h)` returns the first and second derivatives of a custom loss.
+        callable `(y_true, y_pred) -> (g, h)` returns the first and second derivatives of a custom loss at the margins
+        `y_pred`.
     classes : sequence or None, default=None
         The classes of a classifier, declared instead of taken from the labels. The protocol 'sealed' needs them,
         unless `objective` is 'binary' and the labels are 0 and 1. A label outside the declared classes raises an error;
@@ -107,8 +110,8 @@ class VerticalParameters(BoostingParameters):
         Whether `fit` continues the fitted model, up to `n_estimators` rounds in total.
     options : mapping or None, default=None
         Parameters of the protocol, for example `{"key_bits": 3072}`.
-    n_jobs : int, default=1
-        Number of threads of each party. -1 means one per core.
+    n_jobs : int or None, default=1
+        Number of threads of each party. None means 1, -1 one per core.
     engine : str, default='local'
         Where the parties compute: 'local', 'disk' or 'disk:FOLDER' (rows in files), 'ray' (worker processes on this
         machine) or 'ray://HOST:PORT' (a Ray cluster).

@@ -140,7 +140,7 @@ def simulate_training(
     watcher : callable, default=None
         Called after each boosting round; if it returns True, training ends.
     custom_loss : callable, default=None
-        A loss `(margin, y) -> (g, h)` that replaces the objective (vertical only).
+        A loss `(y_true, y_pred) -> (g, h)` that replaces the objective (vertical only).
     classes : sequence of str, default=None
         The names of the label's classes, declared instead of taken from the labels (vertical only).
     record : {'types', 'payload'}, default='types'

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.fast
 MARGINS = (-4.0, -0.7, 0.0, 0.3, 2.5)
 
 
-def squared(margin, y):
-    return margin - y, np.ones_like(y)
+def squared(y_true, y_pred):
+    return y_pred - y_true, np.ones_like(y_true)
 
 
 def objectives() -> list[Objective]:
@@ -360,15 +360,15 @@ def test_a_custom_loss_is_weighed_like_the_others():
 @pytest.mark.parametrize(
     ("loss", "error"),
     [
-        (lambda m, y: m - y, InvalidParameter),
-        (lambda m, y: None, InvalidParameter),
-        (lambda m, y: (m - y, np.ones(2)), InvalidParameter),
-        (lambda m, y: ((m - y)[None], np.ones(3)), InvalidParameter),
-        (lambda m, y: (m - y, 1.0), InvalidParameter),
-        (lambda m, y: (m - y, ["a", "b", "c"]), InvalidParameter),
-        (lambda m, y: (m * np.nan, np.ones(3)), GradientRange),
-        (lambda m, y: (m, np.array([1.0, np.inf, 1.0])), GradientRange),
-        (lambda m, y: (m, np.array([1.0, -1e-9, 1.0])), GradientRange),
+        (lambda y, m: m - y, InvalidParameter),
+        (lambda y, m: None, InvalidParameter),
+        (lambda y, m: (m - y, np.ones(2)), InvalidParameter),
+        (lambda y, m: ((m - y)[None], np.ones(3)), InvalidParameter),
+        (lambda y, m: (m - y, 1.0), InvalidParameter),
+        (lambda y, m: (m - y, ["a", "b", "c"]), InvalidParameter),
+        (lambda y, m: (m * np.nan, np.ones(3)), GradientRange),
+        (lambda y, m: (m, np.array([1.0, np.inf, 1.0])), GradientRange),
+        (lambda y, m: (m, np.array([1.0, -1e-9, 1.0])), GradientRange),
     ],
 )
 def test_bad_custom_losses_are_refused(loss, error):
@@ -378,9 +378,9 @@ def test_bad_custom_losses_are_refused(loss, error):
 
 
 def test_a_custom_loss_cannot_write_into_the_margins():
-    def greedy(margin, y):
-        margin += 1.0
-        return margin, y
+    def greedy(y_true, y_pred):
+        y_pred += 1.0
+        return y_pred, y_true
 
     with pytest.raises(ValueError, match="read-only"):
         make_objective("custom", custom=greedy).gradients(np.zeros((1, 3)), np.zeros(3), None)
@@ -388,7 +388,7 @@ def test_a_custom_loss_cannot_write_into_the_margins():
 
 def test_arrays_of_a_custom_loss_stay_its_own():
     kept = np.full(3, 2.0)
-    objective = make_objective("custom", custom=lambda margin, y: (margin, kept))
+    objective = make_objective("custom", custom=lambda y_true, y_pred: (y_pred, kept))
     margin, weight = np.ones((1, 3)), np.full(3, 5.0)
     for _ in range(2):
         g, h = objective.gradients(margin, np.zeros(3), weight)
@@ -398,7 +398,7 @@ def test_arrays_of_a_custom_loss_stay_its_own():
 
 
 def test_a_custom_loss_hears_of_its_own_mistakes():
-    def broken(margin, y):
+    def broken(y_true, y_pred):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -442,4 +442,4 @@ def test_the_loss_of_a_run_has_all_its_parameters():
     assert made.max_delta_step == 2.0
     assert objective_of("multiclass", TrainingConfig(), 4).trees_per_round == 4
     loss = objective_of("custom", TrainingConfig(), 2, squared)
-    np.testing.assert_array_equal(loss.gradients(margin, y, None)[0], squared(margin[0], y)[0][None])
+    np.testing.assert_array_equal(loss.gradients(margin, y, None)[0], squared(y, margin[0])[0][None])

@@ -155,6 +155,7 @@ def test_rows_that_are_not_summed_do_not_influence_leaves():
     ("name", "config", "reference"),
     [
         ("quantile", {"quantile_alpha": 0.3}, lambda y, p, w: sk.mean_pinball_loss(y, p, alpha=0.3, sample_weight=w)),
+        ("poisson_deviance", {}, lambda y, p, w: sk.mean_poisson_deviance(y, p, sample_weight=w)),
         ("gamma_deviance", {}, lambda y, p, w: sk.mean_gamma_deviance(y, p, sample_weight=w)),
         (
             "tweedie_deviance",
@@ -170,12 +171,25 @@ def test_rows_that_are_not_summed_do_not_influence_leaves():
 )
 def test_metrics(name, config, reference):
     _, labels, weights = amounts()
-    owner = {"quantile": "quantile", "tweedie_deviance": "tweedie", "mphe": "pseudo_huber", "gamma_deviance": "gamma"}
+    owner = {
+        "quantile": "quantile",
+        "tweedie_deviance": "tweedie",
+        "mphe": "pseudo_huber",
+        "poisson_deviance": "poisson",
+        "gamma_deviance": "gamma",
+    }
     metric = metric_named(name, TrainingConfig(objective=owner[name], **config))
     prediction = labels[::-1].copy()
     for weight in (None, weights):
         assert metric.function(labels, prediction, weight) == pytest.approx(reference(labels, prediction, weight))
     check_metric_fits(name, owner[name])
+
+
+def test_the_poisson_deviance_of_zero_counts():
+    counts, prediction = np.array([0.0, 3.0, 0.0]), np.array([0.4, 2.0, 1e-9])
+    assert metric_named("poisson_deviance").function(counts, prediction, None) == pytest.approx(
+        sk.mean_poisson_deviance(counts, prediction)
+    )
 
 
 @pytest.mark.parametrize(("name", "label"), [("gamma", 0.0), ("tweedie", -0.1), ("poisson", -1.0)])

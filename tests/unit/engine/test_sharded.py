@@ -292,7 +292,7 @@ def test_what_looks_at_all_rows_at_once_is_refused(changes):
 
 
 def test_a_loss_of_ones_own_is_refused_before_anything_starts():
-    model = VerticalClassifier(engine="ray", objective=lambda margin, y: (margin, y))
+    model = VerticalClassifier(engine="ray", objective=lambda y, margin: (margin, y))
     with pytest.raises(UnsupportedCombination, match="a custom objective"):
         model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
 

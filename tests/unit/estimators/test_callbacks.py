@@ -81,6 +81,24 @@ def test_early_stopping_keeps_the_model_of_early_stopping_rounds(data: Any, modu
     assert found.simulation_.model.sha256() == wanted.model_sha256_
 
 
+def test_xgboosts_early_stopping_may_save_the_best(data: Any) -> None:
+    """It is usual in scripts; the estimator keeps the best rounds with and without it."""
+    settings = {"n_estimators": 200, "learning_rate": 0.5}
+    saving = xgboost.callback.EarlyStopping(rounds=3, save_best=True)
+    found = fitted(data, saving, **settings)
+    assert found.model_sha256_ == fitted(data, early_stopping_rounds=3, **settings).model_sha256_
+    assert saving.save_best, "the caller's object stays as it is"
+
+
+@pytest.mark.parametrize("named", [{"metric_name": "auc"}, {"data_name": "validation_7"}])
+def test_xgboosts_early_stopping_by_another_metric_is_refused(data: Any, named: Any) -> None:
+    settings = {"n_estimators": 5, "eval_metric": ["auc", "logloss"]}
+    with pytest.raises(UnsupportedCombination, match="last in eval_metric"):
+        fitted(data, xgboost.callback.EarlyStopping(rounds=3, **named), **settings)
+    own = {"metric_name": "logloss", "data_name": "validation_0"}
+    assert fitted(data, xgboost.callback.EarlyStopping(rounds=3, **own), **settings).best_iteration == 4
+
+
 def test_a_metric_that_rises_is_maximised(data: Any) -> None:
     settings = {"n_estimators": 30, "eval_metric": "auc"}
     found = fitted(data, EarlyStopping(rounds=2), **settings)

@@ -92,7 +92,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(RowsDiffer):
         HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(UnsupportedCombination, match="callable objective"):
-        HorizontalClassifier(participants=2, objective=lambda margin, y: (margin, y)).fit(np.eye(4), [0, 1, 0, 1])
+        HorizontalClassifier(participants=2, objective=lambda y, margin: (margin, y)).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(NotFittedError):
         HorizontalRegressor().predict(np.eye(4))
 

@@ -3,8 +3,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from xgboost import XGBRegressor
 
 from veilboost import VerticalClassifier, VerticalRegressor
+from veilboost.errors import InvalidParameter
 
 pytestmark = pytest.mark.fast
 
@@ -54,14 +56,14 @@ def test_regression_and_poisson(people: pd.DataFrame) -> None:
 
 def test_own_objective_equals_the_built_in_one(people: pd.DataFrame) -> None:
     X, y = people[COLUMNS], people["value"]
-    own = VerticalRegressor(n_estimators=4, objective=lambda margin, y: (margin - y, np.ones_like(y))).fit(X, y)
+    own = VerticalRegressor(n_estimators=4, objective=lambda y, margin: (margin - y, np.ones_like(y))).fit(X, y)
     built_in = VerticalRegressor(n_estimators=4, base_score=0.0).fit(X, y)
     np.testing.assert_array_equal(own.predict(X), built_in.predict(X))
 
 
-def logistic(margin, y):
-    p = 1 / (1 + np.exp(-margin))
-    return p - y, p * (1 - p)
+def logistic(y_true, y_pred):
+    p = 1 / (1 + np.exp(-y_pred))
+    return p - y_true, p * (1 - p)
 
 
 def test_own_objective_of_a_classifier_is_in_log_odds(people: pd.DataFrame) -> None:
@@ -70,6 +72,31 @@ def test_own_objective_of_a_classifier_is_in_log_odds(people: pd.DataFrame) -> N
     built_in = VerticalClassifier(n_estimators=4, base_score=0.5).fit(X, y)
     np.testing.assert_allclose(own.predict_proba(X), built_in.predict_proba(X), atol=1e-4)
     assert set(own.predict(X)) == {"late", "in time"}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_own_objective_takes_what_xgboosts_takes(weighted: bool) -> None:
+    """The same function, unchanged, in both libraries. With weights XGBoost's function multiplies them itself."""
+    rng = np.random.default_rng(3)
+    X = rng.integers(0, 8, (300, 3)).astype(float)
+    y = 3 * X[:, 0] + X[:, 1] + rng.normal(size=300)
+    weight = rng.integers(1, 4, 300).astype(float) if weighted else None
+
+    def asymmetric(y_true, y_pred, sample_weight=None):
+        g = np.where(y_pred > y_true, 3.0, 1.0) * (y_pred - y_true)
+        h = np.where(y_pred > y_true, 3.0, 1.0)
+        return (g, h) if sample_weight is None else (g * sample_weight, h * sample_weight)
+
+    common = {"objective": asymmetric, "n_estimators": 5, "max_depth": 3, "base_score": 0.0}
+    ours = VerticalRegressor(**common, gradient_bits=24).fit(X, y, sample_weight=weight)
+    theirs = XGBRegressor(**common).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-4)
+
+
+def test_own_objective_in_the_former_order_is_refused(people: pd.DataFrame) -> None:
+    model = VerticalRegressor(objective=lambda margin, y: (margin - y, np.ones_like(y)))
+    with pytest.raises(InvalidParameter, match=r"change it to \(y_true, y_pred\)"):
+        model.fit(people[COLUMNS], people["value"])
 
 
 def test_own_objective_is_for_two_classes(people: pd.DataFrame) -> None:

@@ -65,7 +65,7 @@ def test_regressors(people: pd.DataFrame, tmp_path) -> None:
 
 def test_own_objective_is_not_stored(people: pd.DataFrame, tmp_path) -> None:
     X, y = people[COLUMNS], people["value"]
-    saved = VerticalRegressor(n_estimators=3, objective=lambda margin, y: (margin - y, np.ones_like(y))).fit(X, y)
+    saved = VerticalRegressor(n_estimators=3, objective=lambda y, margin: (margin - y, np.ones_like(y))).fit(X, y)
     saved.save(tmp_path)
     loaded = VerticalRegressor.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict(X), saved.predict(X))

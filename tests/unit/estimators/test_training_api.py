@@ -92,6 +92,30 @@ def test_curves_of_a_multiclass_a_regression_and_a_horizontal_model(people: pd.D
     np.testing.assert_array_equal(list(rows.staged_predict_proba(X))[-1], rows.predict_proba(X))
 
 
+def test_predictions_of_the_first_rounds_and_margins(people: pd.DataFrame) -> None:
+    X = people[COLUMNS]
+    two = VerticalClassifier(n_estimators=5).fit(X, people["late"])
+    staged = list(two.staged_predict_proba(X))
+    np.testing.assert_array_equal(two.predict_proba(X, iteration_range=(0, 2)), staged[1])
+    np.testing.assert_array_equal(two.predict(X, iteration_range=(0, 1)), staged[0].argmax(axis=1))
+    for every in (None, (0, 0), (0, two.best_iteration + 1)):
+        np.testing.assert_array_equal(two.predict_proba(X, iteration_range=every), staged[-1])
+    margin = two.predict(X, output_margin=True)
+    np.testing.assert_allclose(1 / (1 + np.exp(-margin)), staged[-1][:, 1])
+    start = np.full(len(X), 0.7)
+    base = two.joined_.skeleton.base_margin[0]
+    np.testing.assert_allclose(two.predict(X, output_margin=True, base_margin=start), margin - base + 0.7)
+    for wrong in ((0, 6), (1, 3), (2, 1), (0, -1)):
+        with pytest.raises(InvalidParameter, match="iteration_range"):
+            two.predict(X, iteration_range=wrong)
+    many = HorizontalClassifier(participants=2, n_estimators=3).fit(X.drop(columns="branch"), people["branch"])
+    margins = many.predict(X.drop(columns="branch"), output_margin=True)
+    np.testing.assert_array_equal(many.classes_[margins.argmax(axis=1)], many.predict(X.drop(columns="branch")))
+    number = VerticalRegressor(objective="poisson", n_estimators=4).fit(X, people["visits"])
+    np.testing.assert_array_equal(number.predict(X, iteration_range=(0, 2)), list(number.staged_predict(X))[1])
+    np.testing.assert_allclose(np.exp(number.predict(X, output_margin=True)), number.predict(X))
+
+
 def test_class_weights_are_sample_weights(people: pd.DataFrame) -> None:
     X, y = people[COLUMNS], people["late"].where(people["age"] > 40, 0)
     weights = np.where(y == 1, 3.0, 0.5)

@@ -32,7 +32,7 @@ KIND = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-1.0, 1.0])]
 SMALL = {"n_estimators": 2, "max_depth": 2, "max_bin": 8, "categories": "ordinal"}
 
 
-def own_loss(margin: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def own_loss(y: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 100.0 * (margin - y), np.ones_like(y)
 
 

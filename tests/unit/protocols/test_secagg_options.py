@@ -47,6 +47,7 @@ METRIC_LOSS = {
     **dict.fromkeys(("mlogloss", "merror"), "multiclass"),
     **dict.fromkeys(("rmse", "mae"), "regression"),
     "mphe": "pseudo_huber",
+    "poisson_deviance": "poisson",
     "gamma_deviance": "gamma",
     "tweedie_deviance": "tweedie",
 }
