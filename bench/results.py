@@ -21,6 +21,7 @@ from typing import Any
 import paper_pages
 from blocks import table
 from paper_pages import PAPERS, cell
+from papers.earlier import RELEASE
 from peers.columns import as_markdown
 
 HERE = Path(__file__).parents[1] / "docs"
@@ -62,6 +63,9 @@ def page(folder: Path = FOLDER) -> str:
             + ", ".join(f"[{name}](results/{paper}.md)" for paper, name in PAPERS.items())
             + ".",
             paper_pages.summary(claims),
+            "### Verdicts that changed",
+            f"Since release {RELEASE}, whose verdicts came from quick runs with one drawing and without written rules.",
+            paper_pages.changed(claims),
             "### How they were measured",
             paper_pages.runs(claims),
         ]

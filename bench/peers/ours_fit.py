@@ -20,11 +20,13 @@ def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) ->
     if parameters["mode"] == "horizontal":
         return horizontal(getattr(veilboost, f"Horizontal{kind}"), parameters, x, y, trees)
     estimator, own = getattr(veilboost, f"Vertical{kind}"), parameters["active_columns"]
+    declared = {} if kind == "Regressor" else {"classes": range(parameters["classes"])}
     # What a user of vertical writes: from here
     model = estimator(
         protocol=parameters["protocol"],
         options=parameters["options"],
         parties={"bank": range(own), "shop": range(own, x.shape[1])},
+        **declared,
         categorical=categorical(parameters),
         n_estimators=trees,
         max_depth=parameters["max_depth"],

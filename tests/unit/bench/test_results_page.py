@@ -81,6 +81,27 @@ def test_a_claim_without_a_rule_is_not_judged(results: ModuleType, tmp_path: Pat
     assert "See \\[1\\]" not in results.paper_pages.pages(tmp_path)["mal.md"], "its reason is not repeated"
 
 
+def test_a_verdict_that_changed_is_listed_with_the_old_one_and_the_reason(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path, claim(target="table-3", holds="yes"))
+    store(tmp_path, claim(target="table-2", holds="no"))
+    made = results.paper_pages.changed(results.paper_pages.read_claims(tmp_path))
+    assert "| MAL, table 3 | partly | **yes** | On all rows instead of a sample" in made
+    assert "table 2" not in made, "its verdict is what it was"
+    assert made in results.page(tmp_path)
+
+
+def test_every_verdict_that_changed_has_a_reason(results: ModuleType) -> None:
+    pages = results.paper_pages
+    differ = [
+        earlier
+        for each in pages.read_claims(results.FOLDER)
+        for earlier in [pages.EARLIER.get((each["paper"], each["target"]))]
+        if earlier is not None and "rule" in each and each["holds"] != earlier.holds
+    ]
+    assert differ
+    assert all(earlier.changed for earlier in differ)
+
+
 def test_what_is_taken_is_what_the_page_needs_and_no_more(results: ModuleType, tmp_path: Path) -> None:
     store(tmp_path / "out", claim())
     results.take(tmp_path / "out", tmp_path / "kept")
