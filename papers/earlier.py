@@ -25,7 +25,10 @@ _ALIKE = (
     "epsilon at which the others hid one."
 )
 _RISES = "Each data set and method is a case now, and the baselines, which should not rise, do."
-_ENERGY = "A reading with noise of fixed energy is among the cases now: eps_PP decides there, where Theorem 2's scale hides it."
+_ENERGY = (
+    "A reading with noise of fixed energy is among the cases now: eps_PP decides there, where Theorem 2's scale hides "
+    "it."
+)
 _ENTRIES = {
     "maskedxgboost": {
         "table-2": Earlier("partly", "Adult has the paper's rows now, and Nomao is at hand."),
@@ -61,8 +64,8 @@ _ENTRIES = {
         "figure-6": Earlier("partly", "Exchanges with the CSP, which users wait for, are counted beside seconds."),
         "figure-7": Earlier(
             "yes",
-            "Compared with SecureBoost without packing, as published, on the paper's 80 % of the rows; that Credit card "
-            "sends more than Bank marketing (section 8.4) is a case.",
+            "Compared with SecureBoost without packing, as published, on the paper's 80 % of the rows; that Credit "
+            "card sends more than Bank marketing (section 8.4) is a case.",
         ),
         "table-4": Earlier("no"),
         "table-5": Earlier("partly", "With learning rate 1, because Eq. 4 has none."),
@@ -72,8 +75,8 @@ _ENTRIES = {
         "table-2": Earlier("no", "By the AUC of predicted classes, which the published numbers are near to."),
         "table-3": Earlier(
             "partly",
-            "On all rows instead of a sample, and MAL computes faster since: SUSY takes 313 ms for XGBoost's 470, where "
-            "it took 1,168 for 198.",
+            "On all rows instead of a sample, and MAL computes faster since: SUSY takes 313 ms for XGBoost's 470, "
+            "where it took 1,168 for 198.",
         ),
         "federboost": Earlier("partly"),
     },
