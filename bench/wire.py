@@ -155,7 +155,9 @@ def training(
     _write_parties(folder, data, protocol, own, threads, name, rows)
     own_options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in (options or {}).items())
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(folder / "shop.toml", theirs))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(folder / "shop.toml", theirs), daemon=True
+    )
     process.start()
     with line_to(ours.recv(), line) as port:
         (folder / "job.toml").write_text(f"""
