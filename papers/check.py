@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from papers.rows import Row
-from papers.runner import Cells, folder_of
+from papers.runner import cells_of
 from papers.target import Cell, Context, Near, Target
 
 _DEVIATIONS = 4.0  # of the stored drawings: one noisy value in some ten thousand is farther off by chance
@@ -57,7 +57,7 @@ def check(
     every = [
         (target, cell, stored)
         for target in targets
-        for stored in [Cells(folder_of(target, out), context)]
+        for stored in [cells_of(target, context, out)]
         for cell in target.planned(context)
         if stored.get(cell) is not None
     ]

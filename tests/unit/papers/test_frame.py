@@ -110,6 +110,16 @@ def test_goes_on_where_it_was_stopped(context: Context, tmp_path: Path) -> None:
     assert [row["runs"] for row in found.rows] == [2, 2]
 
 
+def test_a_target_reads_the_cells_of_another(context: Context, tmp_path: Path) -> None:
+    target = make_target(lambda name, seed: {"value": 1.0})
+    reader = replace(make_target(lambda name, seed: {"value": 2.0}), name="figure-1", reads=target.name)
+    reproduce(target, context, tmp_path)
+    assert expected_seconds(reader, context, tmp_path) == 0.0
+    found = reproduce(reader, context, tmp_path)
+    assert [row["value"] for row in found.rows] == [1.0, 1.0], "measured again"
+    assert sorted(file.name for file in folder_of(reader, tmp_path).glob("*.js*")) == ["claim.json"]
+
+
 def test_quick_and_full_cells_are_kept_apart(context: Context, tmp_path: Path) -> None:
     target = make_target(lambda name, seed: {"value": 1.0})
     reproduce(target, context, tmp_path)
