@@ -247,7 +247,7 @@ def peers(choice: Any, train: PartyTable, test: PartyTable, config: TrainingConf
                 "FedTree with encryption", choice.fedtree, "fedtree_fit.py", *rows, folder / "fedtree.json"
             ),
             "secretflow_sgb": peer(
-                "SecretFlow SGB", choice.secretflow, "secretflow_sgb.py", *rows, folder / "secretflow.json"
+                "SecretFlow SGB", choice.secretflow, "secretflow_fit.py", *rows, folder / "secretflow.json"
             ),
             "xgboost_federated": peer(
                 "XGBoost federated", choice.xgboost, "xgboost_federated.py", *rows, folder / "xgboost.json"

@@ -45,7 +45,6 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "align": (),
     "ore": (),
     "elxgb": ("--data", "{data}"),
-    "mal": ("--data", "{data}"),
     "peers/table": ("--data", "{data}", "--environments", "{environments}", "--out", "{results}"),
 }  # fmt: skip
 

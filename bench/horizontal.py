@@ -80,6 +80,7 @@ def main() -> None:
     if options.peers is not None:
         peers = Path(__file__).parent / "peers" / "table.py"
         command = [sys.executable, str(peers), "--data", str(options.data), "--only", "horizontal"]
+        command += ["--sets", "default_credit", "--lines"]
         folders = ["--environments", str(options.peers), "--out", str(options.peers / "results")]
         subprocess.run([*command, *folders], check=True)
 

@@ -14,6 +14,7 @@ from typing import Any
 from blocks import table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `papers` is not installed
+from papers.earlier import EARLIER
 from papers.places import PLACES, Place
 from papers.target import PAPERS
 
@@ -53,6 +54,17 @@ def summary(claims: Sequence[Mapping[str, Any]]) -> str:
         where = f"[{title_of(claim)}](results/{claim['paper']}.md#{_anchor(title_of(claim))})"
         rows.append((where, cell(claim["reported"]), f"**{verdict_of(claim)}**", cell(_sentence(claim))))
     return table(("where", "the paper's claim", "does it hold", "in one sentence"), rows)
+
+
+def changed(claims: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each verdict that is not what it was in release 0.1.0: then, now, and why."""
+    rows = [
+        (title_of(claim), earlier.holds, f"**{claim['holds']}**", cell(earlier.changed))
+        for claim in sorted(claims, key=place_of)
+        for earlier in [EARLIER.get((claim["paper"], claim["target"]))]
+        if earlier is not None and "rule" in claim and claim["holds"] != earlier.holds
+    ]
+    return table(("where", "then", "now", "why"), rows)
 
 
 def _sentence(claim: Mapping[str, Any]) -> str:

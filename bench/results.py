@@ -3,7 +3,7 @@
     python bench/results.py [--take OUT ...] [--check]
 
 `docs/results` holds what was measured: NAME.json as a benchmark prints it (`python bench/plain.py >
-docs/results/plain.json`), `peers.json` and `peers.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `python -m
+docs/results/plain.json`), `peers.json` and `peers-SET.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `python -m
 papers`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if a page is not
 what the files make.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import paper_pages
 from blocks import table
 from paper_pages import PAPERS, cell
+from papers.earlier import RELEASE
 from peers.columns import as_markdown
 
 HERE = Path(__file__).parents[1] / "docs"
@@ -62,6 +63,9 @@ def page(folder: Path = FOLDER) -> str:
             + ", ".join(f"[{name}](results/{paper}.md)" for paper, name in PAPERS.items())
             + ".",
             paper_pages.summary(claims),
+            "### Verdicts that changed",
+            f"Since release {RELEASE}, whose verdicts came from quick runs with one drawing and without written rules.",
+            paper_pages.changed(claims),
             "### How they were measured",
             paper_pages.runs(claims),
         ]
@@ -79,7 +83,8 @@ def _machines(claims: Sequence[Mapping[str, Any]], benches: Mapping[str, Mapping
     found: dict[str, list[str]] = {}
     for claim in claims:
         found.setdefault(_machine(claim["machine"]), []).append(f"{claim['paper']} {claim['target']}")
-    for name, result in benches.items():
+    peers = {f"peers {name}": result for name, result in benches.get("peers", {}).get("sets", {}).items()}
+    for name, result in (benches | peers).items():
         if "machine" in result:
             found.setdefault(_machine(result["machine"]), []).append(name)
     if found:
@@ -95,34 +100,49 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _peers(result: Mapping[str, Any]) -> Iterator[str]:
-    settings = result["settings"]
-    runs = "all in one run" if result["runs"] == 1 else f"in {result['runs']} runs"
     yield "## Peers"
     yield (
-        f"Measured on {result['measured']}: {settings['set']}, {settings['rows']} training rows and "
-        f"{settings['test_rows']} others for the AUC, two parties (the one with the labels has "
-        f"{settings['active_columns']} columns), depth {settings['max_depth']}, {settings['max_bin']} bins, rate "
-        f"{settings['learning_rate']:g}, one thread for each party, {runs}, the best of {settings['repeats']}. "
-        f"Slow systems trained {settings['few_trees']} trees. Bytes of systems in several processes are what the "
-        "loopback carried; of ours in one process, all messages. Memory is the peak of the largest process. Lines are "
-        "those that a user writes for the federation."
+        "Two parties; of vertical data the one with the labels has the first half of the columns. One thread for each "
+        "party. Bytes of systems in several processes are what the loopback carried; of ours in one process, all "
+        "messages. *wan* is a line of 50 ms and 100 Mbit/s between the parties. Memory is the peak of the largest "
+        "process. Lines are those that a user writes for the federation. With several classes a tree is a round, a "
+        "tree for each class. [All figures](results/peers.json)."
     )
-    busiest = max((found["load"] for found in result["details"].values() if "load" in found), default=0.0)
-    if busiest > result["machine"]["cores"]:
+    for name, found in result["sets"].items():
+        yield from _peers_on(name, found)
+
+
+def _peers_on(name: str, found: Mapping[str, Any]) -> Iterator[str]:
+    settings = found["settings"]
+    runs = "all in one run" if found["runs"] == 1 else f"in {found['runs']} runs"
+    categories = len(settings["categorical"])
+    yield f"### {name}"
+    yield (
+        f"Measured on {found['measured']}: {settings['task']}, {settings['rows']} training rows and "
+        f"{settings['test_rows']} others for the {settings['metric']}, {settings['active_columns']} columns with the "
+        f"labels{f', {categories} columns of categories' if categories else ''}, depth {settings['max_depth']}, "
+        f"{settings['max_bin']} bins, rate {settings['learning_rate']:g}, {runs}, the best of {settings['repeats']}. "
+        f"Slow systems trained {settings['few_trees']} trees."
+    )
+    busiest = max((each["load"] for each in found["details"].values() if "load" in each), default=0.0)
+    if busiest > found["machine"]["cores"]:
         yield (
-            f"**The machine was busy** (load {busiest:.0f} on {result['machine']['cores']} cores): CPU seconds, bytes, "
-            "AUCs and memory count, seconds of the clock do not."
+            f"**The machine was busy** (load {busiest:.0f} on {found['machine']['cores']} cores): CPU seconds, bytes, "
+            "quality and memory count, seconds of the clock do not."
         )
-    yield as_markdown(result["rows"], settings["few_trees"], settings["trees"])
-    for name, found in result["details"].items():
-        if "auc_at_a_thousandth" in found:
+    yield as_markdown(found["rows"], settings)
+    for system, each in found["details"].items():
+        if "quality_at_a_thousandth" in each:
             yield (
-                f"{name}: with a thousandth of that budget its AUC is still {found['auc_at_a_thousandth']:.4f}, where "
-                "0.5 would be chance."
+                f"{system}: with a thousandth of that budget its {settings['metric']} is still "
+                f"{each['quality_at_a_thousandth']:.4f}."
             )
-    for name, reason in result["skipped"].items():
-        yield f"Not measured: {name}: {cell(reason)}."
-    yield "[The table](results/peers.csv), [all figures](results/peers.json)."
+        for line, reason in each.get("over", {}).items():
+            if isinstance(reason, str):
+                yield f"Not measured over {line}: {system}: {cell(reason)}."
+    for system, reason in found["skipped"].items():
+        yield f"Not measured: {system}: {cell(reason)}."
+    yield f"[The table](results/peers-{name}.csv)"
 
 
 def _tables(value: Any, title: str) -> Iterator[str]:

@@ -104,9 +104,11 @@ def _serve(file: Path, pipe: Any) -> None:
     daemon.stop()
 
 
-def _write_parties(folder: Path, data: Path, protocol: str, own: int, threads: int, name: str) -> None:
+def _write_parties(
+    folder: Path, data: Path, protocol: str, own: int, threads: int, name: str, rows: int | None
+) -> None:
     table = pq.read_table(data / f"{name}.parquet")
-    order = np.random.default_rng(0).permutation(table.num_rows)[:24000]
+    order = np.random.default_rng(0).permutation(table.num_rows)[:rows]
     table = table.take(np.sort(order))
     names = [name for name in table.column_names if name not in ("id", "label")]
     for party, columns in (("bank", [*names[:own], "label"]), ("shop", names[own:])):
@@ -140,16 +142,22 @@ def training(
     own: int = 12,
     threads: int = 1,
     name: str = "default_credit",
+    rows: int | None = 24_000,
     objective: str = "binary",
     options: Mapping[str, Any] | None = None,
     depth: int = 6,
     line: str = "none",
 ) -> dict[str, Any]:
-    """The same job in one process and in two, over a line; the active party has the first `own` columns."""
-    _write_parties(folder, data, protocol, own, threads, name)
+    """The same job in one process and in two, over a line; the active party has the first `own` columns.
+
+    `rows`: so many, drawn by chance; None for all.
+    """
+    _write_parties(folder, data, protocol, own, threads, name, rows)
     own_options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in (options or {}).items())
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(folder / "shop.toml", theirs))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(folder / "shop.toml", theirs), daemon=True
+    )
     process.start()
     with line_to(ours.recv(), line) as port:
         (folder / "job.toml").write_text(f"""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from statistics import pstdev
+from statistics import stdev
 from typing import Any
 
 import numpy as np
 
 from papers.rows import Row
-from papers.runner import Cells, folder_of
-from papers.target import Cell, Context, Near, Target
+from papers.runner import Cells, cells_of
+from papers.target import Cell, Context, Target
 
-_DEVIATIONS = 4.0  # of the stored drawings: one noisy value in some ten thousand is farther off by chance
+# Probability that an unchanged noisy value is said to differ. A tenth of the published cells are some 300 such values.
+_BY_CHANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def check(
     every = [
         (target, cell, stored)
         for target in targets
-        for stored in [Cells(folder_of(target, out), context)]
+        for stored in [cells_of(target, context, out)]
         for cell in target.planned(context)
         if stored.get(cell) is not None
     ]
@@ -66,16 +68,32 @@ def check(
     for target, cell, stored in [every[place] for place in chosen]:
         watch(target, cell)
         before, after = stored.get(cell) or {}, cell.measure()
-        drawings = [stored.get(each) or {} for each in target.planned(context) if _alike(each.key, cell.key)]
+        alike = [each for each in target.planned(context) if _words(each.key) == _words(cell.key)]
         for name, near in target.repeats.items():
             if before.get(name) is not None and after.get(name) is not None:
                 first, second = _number(before[name]), _number(after[name])
-                spread = [_number(row[name]) for row in drawings if row.get(name) is not None]
-                yield Checked(target, cell.key, name, first, second, _allowed(near, first, spread))
+                allowed = near.of(first) + _difference(alike, stored, name)
+                yield Checked(target, cell.key, name, first, second, allowed)
 
 
-def _allowed(near: Near, value: float, drawings: Sequence[float]) -> float:
-    return near.of(value) + (_DEVIATIONS * pstdev(drawings) if len(drawings) > 1 else 0.0)
+def _difference(cells: Sequence[Cell], stored: Cells, value: str) -> float:
+    """How far two drawings of one of these cells may be apart.
+
+    Three drawings say little about their deviation. Cells that differ in numbers only (budgets, trees) say more
+    together: the largest of their deviations counts, with the degrees of freedom of all, in Student's distribution.
+    """
+    drawn: dict[str, list[float]] = {}
+    for cell in cells:
+        row = stored.get(cell)
+        if row is not None and row.get(value) is not None:
+            drawn.setdefault(repr({**cell.key, "seed": 0}), []).append(_number(row[value]))
+    repeated = [values for values in drawn.values() if len(values) > 1]
+    largest = max((stdev(values) for values in repeated), default=0.0)
+    if not largest:
+        return 0.0
+    functions: Any = import_module("scipy.special")
+    freedom = sum(len(values) - 1 for values in repeated)
+    return math.sqrt(2.0) * float(functions.stdtrit(freedom, 1.0 - _BY_CHANCE / 2.0)) * largest
 
 
 def _number(value: Any) -> float:
@@ -83,5 +101,5 @@ def _number(value: Any) -> float:
     return float(np.asarray(value, dtype=np.float64).mean())
 
 
-def _alike(one: Row, other: Row) -> bool:
-    return {**one, "seed": 0} == {**other, "seed": 0}
+def _words(key: Row) -> dict[str, str]:
+    return {name: value for name, value in key.items() if isinstance(value, str)}

@@ -101,9 +101,10 @@ class LawPassiveCipher(PassiveCipher):
         totals = build.totals(self._clear.gradients) * np.array(units)
         g, h = (left_of(sums[:, :, kind], layout).reshape(build.nodes, -1) * units[kind] for kind in (0, 1))
         rows = rows_left(block.histogram(bins, self._ones, build)[:, :, 0], layout).reshape(build.nodes, -1)
-        self._best = dict.fromkeys(message.build.tolist(), 0)
+        positions: list[int] = state.build.tolist()  # of the nodes to sum, which a request ahead does not name
+        self._best = dict.fromkeys(positions, 0)
         gains = np.full(build.nodes, -np.inf)
-        for node, (position, count) in enumerate(zip(message.build.tolist(), build.counts.tolist(), strict=True)):
+        for node, (position, count) in enumerate(zip(positions, build.counts.tolist(), strict=True)):
             handles = ((rows[node] >= noise.least_active) & (rows[node] < count)).nonzero()[0]
             if not len(handles):
                 continue

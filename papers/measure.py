@@ -154,7 +154,7 @@ def cost_cell(
     key: Row, table: PartyTable, method: Method, config: TrainingConfig, values: Sequence[str], *, warm_up: bool
 ) -> Cell:
     """The cost of training by a method, in a process of its own, two parties with half of the columns each."""
-    job = replace(config, options=method.options)
+    job = replace(config, options=method.options, **method.settings)
 
     def measure() -> Row:
         cost = cost_apart(among(table, 2), method.protocol, job, warm_up=warm_up).to_dict()

@@ -92,6 +92,13 @@ PLACES: tuple[Place, ...] = (
             "",
         ),
         (
+            "Remark 3",
+            "tails of the normal distribution: computed, so that no bound is needed",
+            f"{_MASKED}.theorems:score_error_bound",
+            f"{_THEOREMS}test_theorem_1_bounds_and_equals_its_two_sides",
+            "",
+        ),
+        (
             "Theorem 2",
             "labels under noise",
             f"{_MASKED}.theorems:energy_allowed",
@@ -150,6 +157,13 @@ PLACES: tuple[Place, ...] = (
     ),
     *_places(
         "fedxgboost",
+        (
+            "Example 1",
+            "the splitting matrix",
+            "veilboost.boost.columns:ColumnBlock.route",
+            f"{_TESTS}smm.py::test_example_1_the_splitting_matrix",
+            "",
+        ),
         (
             "Algorithm 1",
             "SMM-1, active party",

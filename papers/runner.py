@@ -159,15 +159,19 @@ def folder_of(target: Target, out: Path) -> Path:
     return out / target.paper / target.name
 
 
+def cells_of(target: Target, context: Context, out: Path) -> Cells:
+    """The measured cells of a target: its own, or those of the target that it reads."""
+    return Cells(out / target.paper / (target.reads or target.name), context)
+
+
 def expected_seconds(target: Target, context: Context, out: Path) -> float:
     """About how long what is not yet measured will take."""
-    return Cells(folder_of(target, out), context).expected(target.planned(context))
+    return cells_of(target, context, out).expected(target.planned(context))
 
 
 def reproduce(target: Target, context: Context, out: Path, watch: Watcher = lambda _: None) -> Reproduction:
     """Measure what is not yet measured, and write the target's folder."""
-    folder = folder_of(target, out)
-    stored, cells = Cells(folder, context), target.planned(context)
+    stored, cells = cells_of(target, context, out), target.planned(context)
     for at, cell in enumerate(cells):
         known = stored.get(cell) is not None
         watch(Progress(target, cell, known, at, len(cells), stored.expected(cells[at:])))
@@ -182,7 +186,7 @@ def reproduce(target: Target, context: Context, out: Path, watch: Watcher = lamb
     rows: Rows = target.table(over_seeds(measured, cells[0].key)) if measured else ()
     claim = target.claim(rows) if measured else _without_data(target)
     found = Reproduction(target, claim, rows, entries, context.quick, context.missing(target.sets))
-    _write(found, folder)
+    _write(found, folder_of(target, out))
     return found
 
 

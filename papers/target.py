@@ -117,7 +117,8 @@ class Target:
     typed in. `cells` lists what is to be measured, with those of the data sets that are at hand. `table` adds to the
     lines over all seeds what is to stand there too, as the published numbers. `rule` decides whether the claim holds.
     `claim` and `plot` (an SVG, given how its title begins) read these lines. `repeats` are the values that a second
-    measurement must give again. `group` is what several targets can be asked for by together ("appendix-h").
+    measurement must give again. `group` is what several targets can be asked for by together ("appendix-h"). `reads` is
+    another target of the paper whose cells are this one's too: what is measured for one of them is not measured again.
     """
 
     paper: str
@@ -132,6 +133,7 @@ class Target:
     plot: Callable[[Rows, str], str]
     repeats: Mapping[str, Near]
     group: str = ""
+    reads: str = ""
 
     def planned(self, context: Context) -> Sequence[Cell]:
         return self.cells(context, context.at_hand(self.sets))

@@ -1,4 +1,4 @@
-"""The columns of the peers' table, and their display format."""
+"""The columns of the peers' tables, and their display format."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Any
 
 from blocks import table
 
+FEW, ALL = "quality, few trees", "quality, all trees"
 COLUMNS = (
-    "setting", "system", "protection", "key", "runs as", "seconds per tree", "CPU seconds per tree", "MB per tree",
-    "AUC, few trees", "AUC, all trees", "peak MB", "lines",
+    "setting", "system", "protection", "key", "runs as", "seconds per tree", "seconds per tree, wan",
+    "CPU seconds per tree", "MB per tree", FEW, ALL, "peak MB", "lines",
 )  # fmt: skip
 
 
-def as_markdown(rows: Sequence[Mapping[str, Any]], few: int, trees: int) -> str:
-    head = tuple(name.replace("few trees", f"{few} trees").replace("all trees", f"{trees} trees") for name in COLUMNS)
-    return table(head, [tuple(_shown(name, row[name]) for name in COLUMNS) for row in rows])
+def as_markdown(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
+    """The table of a data set; `settings` say its metric and how many trees are few and all."""
+    counts = {FEW: settings["few_trees"], ALL: settings["trees"]}
+    titles = {which: f"{settings['metric']}, {count} trees" for which, count in counts.items()}
+    head = tuple(titles.get(name, name) for name in COLUMNS)
+    return table(head, [tuple(_shown(name, row.get(name)) for name in COLUMNS) for row in rows])
 
 
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4f}" if name.startswith("AUC") else f"{value:.0f}" if name == "peak MB" else f"{value:.3g}"
+        return f"{value:.4f}" if name in (FEW, ALL) else f"{value:.0f}" if name == "peak MB" else f"{value:.3g}"
     return str(value)

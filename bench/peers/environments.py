@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-DONE = "installed"  # written last, so that half an environment is not taken for one
+DONE = "installed"  # the packages; written last, so that half an environment is not taken for one
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,10 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "central": Environment(("xgboost==3.2.*", "lightgbm==4.*", "numpy"), "xgboost, xgboost.federated, lightgbm"),
+    "central": Environment(
+        ("xgboost==3.2.*", "lightgbm==4.*", "scikit-learn==1.*", "numpy"),
+        "xgboost, xgboost.federated, lightgbm, sklearn",
+    ),
     "fedtree": Environment(
         ("fedtree==1.0.5", "scikit-learn", "scipy"), "fedtree", hint="Debian: apt-get install libntl44 libgmp10"
     ),
@@ -40,13 +43,13 @@ def interpreter(name: str, folder: Path, timeout: float = 1800) -> str:
     """The Python that has the peer; made under `folder` if it is not there."""
     wanted = ENVIRONMENTS[name]
     home = folder / name
-    python = home / "bin" / "python"
-    if not (home / DONE).exists():
+    python, packages = home / "bin" / "python", "\n".join(wanted.packages)
+    if not (home / DONE).exists() or (home / DONE).read_text() != packages:
         shutil.rmtree(home, ignore_errors=True)
         _run(name, [_base(wanted.python), "-m", "venv", str(home)], timeout)
         _run(name, [str(python), "-m", "pip", "install", "--quiet", *wanted.packages], timeout)
         _run(name, [str(python), "-c", f"import {wanted.imports}"], timeout)
-        (home / DONE).touch()
+        (home / DONE).write_text(packages)
     return str(python)
 
 

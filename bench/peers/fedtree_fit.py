@@ -16,15 +16,19 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from fedtree import FLClassifier
-from measure import auc, by_difference, given, peak_megabytes, print_result
+from fedtree import FLClassifier, FLRegressor
+from measure import by_difference, given, peak_megabytes, print_result, quality
+
+OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softmax", "regression": "reg:linear"}
 
 
-def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int, epsilon: float) -> FLClassifier:
-    mode = parameters.get("mode", "vertical")
+def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int, epsilon: float) -> Any:
+    mode, task = parameters.get("mode", "vertical"), parameters.get("task", "binary")
     # What a user writes: from here
-    model = FLClassifier(
+    model = (FLRegressor if task == "regression" else FLClassifier)(
         n_parties=2,
+        objective=OBJECTIVES[task],
+        num_class=parameters["classes"] if task == "multiclass" else 1,
         mode=mode,
         partition_mode=mode,
         privacy_tech=parameters.get("privacy", "none"),
@@ -41,9 +45,11 @@ def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int, ep
     return model
 
 
-def positive(model: FLClassifier, x: np.ndarray) -> np.ndarray:
-    probability = np.asarray(model.predict_proba(x))
-    return probability[:, 1] if probability.ndim == 2 else probability
+def scores(parameters: dict[str, Any], model: Any, x: np.ndarray) -> np.ndarray:
+    if parameters.get("task", "binary") == "regression":
+        return np.asarray(model.predict(x))
+    probabilities = np.asarray(model.predict_proba(x))
+    return probabilities[:, 1] if parameters.get("task", "binary") == "binary" else probabilities
 
 
 def main() -> None:
@@ -51,12 +57,12 @@ def main() -> None:
     epsilon, trees = float(parameters.get("epsilon", 10)), parameters["trees"]
     cost, few, many = by_difference(lambda count: fit(parameters, train["x"], train["y"], count, epsilon), parameters)
     result: dict[str, Any] = cost | {
-        "auc": auc(test["y"], positive(many, test["x"])),
-        "auc_few": auc(test["y"], positive(few, test["x"])),
+        "quality": quality(parameters, test["y"], scores(parameters, many, test["x"])),
+        "quality_few": quality(parameters, test["y"], scores(parameters, few, test["x"])),
     }
     if parameters.get("privacy") == "dp":
         tiny = fit(parameters, train["x"], train["y"], trees, epsilon / 1000)
-        result["auc_at_a_thousandth"] = auc(test["y"], positive(tiny, test["x"]))
+        result["quality_at_a_thousandth"] = quality(parameters, test["y"], scores(parameters, tiny, test["x"]))
     print_result(result | {"megabytes": peak_megabytes()})
 
 

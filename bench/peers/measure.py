@@ -13,7 +13,11 @@ import numpy as np
 
 
 def given() -> tuple[Any, Any, dict[str, Any]]:
-    """TRAIN.npz, TEST.npz (each with x and y) and PARAMETERS.json, as the command line names them."""
+    """TRAIN.npz, TEST.npz (each with x and y) and PARAMETERS.json, as the command line names them.
+
+    The parameters' `task` is binary, multiclass (y is a class from 0, of `classes`) or regression; `categorical` lists
+    the columns of x that are codes of categories.
+    """
     with open(sys.argv[3]) as file:
         return np.load(sys.argv[1]), np.load(sys.argv[2]), json.load(file)
 
@@ -23,13 +27,40 @@ def print_result(result: dict[str, Any]) -> None:
     print("RESULT " + json.dumps(result), flush=True)
 
 
+METRICS = {"binary": "AUC", "multiclass": "accuracy", "regression": "R2"}  # of a task; larger is better in all
+
+
+def quality(parameters: dict[str, Any], label: np.ndarray, score: np.ndarray) -> float:
+    """Of scores of test rows: a number for each row, or for several classes one for each class."""
+    task = parameters.get("task", "binary")
+    score = np.asarray(score, dtype=np.float64)
+    if task == "multiclass":
+        return float((score.reshape(len(label), -1).argmax(axis=1) == label).mean())
+    if task == "regression":
+        return float(1.0 - ((label - score.ravel()) ** 2).sum() / ((label - label.mean()) ** 2).sum())
+    return auc(label, score.ravel())
+
+
 def auc(label: np.ndarray, score: np.ndarray) -> float:
     """The share of pairs in the right order; equal scores count half."""
-    _, place, count = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
+    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
     rank = (np.cumsum(count) - (count - 1) / 2)[place]
     positive = np.asarray(label) > 0.5
     ones, zeros = int(positive.sum()), int((~positive).sum())
     return float((rank[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def xgboost_objective(parameters: dict[str, Any]) -> dict[str, Any]:
+    """XGBoost's parameters for the task."""
+    task = parameters.get("task", "binary")
+    if task == "multiclass":
+        return {"objective": "multi:softprob", "num_class": parameters["classes"]}
+    return {"objective": "binary:logistic" if task == "binary" else "reg:squarederror"}
+
+
+def categorical(parameters: dict[str, Any]) -> list[int]:
+    """Which columns are codes of categories."""
+    return parameters.get("categorical", [])
 
 
 def peak_megabytes() -> float:

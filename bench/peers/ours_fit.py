@@ -10,20 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from measure import auc, by_difference, given, peak_megabytes, print_result
+from measure import by_difference, categorical, given, peak_megabytes, print_result, quality
 
-from veilboost import HorizontalClassifier, VerticalClassifier
+import veilboost
 
 
 def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) -> Any:
+    kind = "Regressor" if parameters["task"] == "regression" else "Classifier"
     if parameters["mode"] == "horizontal":
-        return horizontal(parameters, x, y, trees)
-    own = parameters["active_columns"]
+        return horizontal(getattr(veilboost, f"Horizontal{kind}"), parameters, x, y, trees)
+    estimator, own = getattr(veilboost, f"Vertical{kind}"), parameters["active_columns"]
+    declared = {} if kind == "Regressor" else {"classes": range(parameters["classes"])}
     # What a user of vertical writes: from here
-    model = VerticalClassifier(
+    model = estimator(
         protocol=parameters["protocol"],
         options=parameters["options"],
         parties={"bank": range(own), "shop": range(own, x.shape[1])},
+        **declared,
+        categorical=categorical(parameters),
         n_estimators=trees,
         max_depth=parameters["max_depth"],
         max_bin=parameters["max_bin"],
@@ -35,12 +39,13 @@ def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) ->
     return model
 
 
-def horizontal(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) -> HorizontalClassifier:
+def horizontal(estimator: Any, parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) -> Any:
     # What a user of horizontal writes: from here
-    model = HorizontalClassifier(
+    model = estimator(
         protocol=parameters["protocol"],
         options=parameters["options"],
         participants=2,
+        categorical=categorical(parameters),
         n_estimators=trees,
         max_depth=parameters["max_depth"],
         max_bin=parameters["max_bin"],
@@ -50,6 +55,13 @@ def horizontal(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: 
     model.fit(x, y)
     # to here
     return model
+
+
+def scores(parameters: dict[str, Any], model: Any, x: np.ndarray) -> np.ndarray:
+    if parameters["task"] == "regression":
+        return model.predict(x)
+    probabilities = model.predict_proba(x)
+    return probabilities[:, 1] if parameters["task"] == "binary" else probabilities
 
 
 def main() -> None:
@@ -59,8 +71,8 @@ def main() -> None:
         cost
         | {
             "bytes_per_tree": many.simulation_.bytes_sent / parameters["trees"],
-            "auc": auc(test["y"], many.predict_proba(test["x"])[:, 1]),
-            "auc_few": auc(test["y"], few.predict_proba(test["x"])[:, 1]),
+            "quality": quality(parameters, test["y"], scores(parameters, many, test["x"])),
+            "quality_few": quality(parameters, test["y"], scores(parameters, few, test["x"])),
             "megabytes": peak_megabytes(),
         }
     )

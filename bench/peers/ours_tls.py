@@ -35,6 +35,8 @@ def main() -> None:
             parameters["protocol"],
             parameters["active_columns"],
             name="training",
+            rows=None,
+            objective=parameters["task"],
             options=parameters["options"],
             depth=parameters["max_depth"],
             line=parameters.get("line", "none"),

@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 import xgboost
 import xgboost.federated
-from measure import auc, given, loopback_bytes, peak_megabytes, print_result, processor_seconds
+from measure import (
+    categorical,
+    given,
+    loopback_bytes,
+    peak_megabytes,
+    print_result,
+    processor_seconds,
+    quality,
+    xgboost_objective,
+)
 
 sys.path.insert(1, str(Path(__file__).parents[1]))
 from line import line_to
@@ -46,6 +55,8 @@ def party(rank: int, port: int, arguments: list[str], pipe: Any) -> None:
     train, test, parameters = given()
     vertical = parameters.get("mode", "vertical") == "vertical"
     x, y = share(rank, train["x"], parameters, vertical), train["y"]
+    own = share(rank, np.arange(train["x"].shape[1])[None], parameters, vertical)[0] if vertical else range(x.shape[1])
+    kinds = ["c" if column in categorical(parameters) else "q" for column in own]
     if not vertical:
         y = y[rank::PARTIES]
     stamps: list[tuple[float, float, int]] = []
@@ -63,7 +74,7 @@ def party(rank: int, port: int, arguments: list[str], pipe: Any) -> None:
         "federated_rank": rank,
     }
     settings = {
-        "objective": "binary:logistic",
+        **xgboost_objective(parameters),
         "tree_method": "hist",
         "max_depth": parameters["max_depth"],
         "max_bin": parameters["max_bin"],
@@ -74,13 +85,16 @@ def party(rank: int, port: int, arguments: list[str], pipe: Any) -> None:
     split = xgboost.core.DataSplitMode.COL if vertical else xgboost.core.DataSplitMode.ROW
     with xgboost.collective.CommunicatorContext(**connection):
         label = y if rank == 0 or not vertical else None
-        data = xgboost.DMatrix(x, label=label, data_split_mode=split, nthread=1)
+        data = xgboost.DMatrix(
+            x, label=label, data_split_mode=split, nthread=1, feature_types=kinds, enable_categorical=True
+        )
         model = xgboost.train(settings, data, parameters["trees"], callbacks=[Clock()])
         # to here
         held_out = test["x"] if not vertical else share(rank, test["x"], parameters, True)
-        held = xgboost.DMatrix(held_out, data_split_mode=split, nthread=1)
+        held = xgboost.DMatrix(held_out, data_split_mode=split, nthread=1, feature_types=kinds, enable_categorical=True)
         few = min(parameters.get("few_trees", 3), parameters["trees"])
-        scores = [auc(test["y"], model.predict(held, iteration_range=(0, trees))) for trees in (few, 0)]
+        predicted = [model.predict(held, iteration_range=(0, trees)) for trees in (few, 0)]
+        scores = [quality(parameters, test["y"], each) for each in predicted]
         pipe.send((np.array(stamps), scores, peak_megabytes()))
 
 
@@ -120,8 +134,8 @@ def main() -> None:
             "seconds_per_tree": float(np.median(steps[:, :, 0], axis=1).max()),
             "cpu_seconds_per_tree": float(steps[:, :, 1].mean(axis=1).sum()) + in_server / trees,
             "bytes_per_tree": float(steps[0, :, 2].mean()),
-            "auc_few": found[0][1][0],
-            "auc": found[0][1][1],
+            "quality_few": found[0][1][0],
+            "quality": found[0][1][1],
             "megabytes": max(megabytes for _, _, megabytes in found),
             "version": xgboost.__version__,
         }

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+
+from veilboost.data import PartyTable
+from veilboost.types import Column
 
 pytestmark = pytest.mark.fast
 
@@ -38,10 +44,21 @@ def test_every_system_has_its_script_and_its_environment(load: Any) -> None:
     for system in systems.SYSTEMS:
         assert (BENCH / "peers" / system.script).exists()
         assert system.environment is None or system.environment in environments.ENVIRONMENTS
+        assert set(system.tasks) <= set(systems.TASKS)
     titles = [system.title for system in systems.SYSTEMS]
     assert len(set(titles)) == len(titles)
     protocols = {system.parameters["protocol"] for system in systems.SYSTEMS if system.environment is None}
     assert protocols >= {"plain", "lattice", "paillier", "sealed", "secagg"}
+
+
+def test_every_kind_of_task_is_measured_and_categories_are_among_them(load: Any) -> None:
+    systems, table = load("systems"), load("table")
+    assert set(table.SETS.values()) == set(systems.TASKS)
+    assert "adult" in table.SETS
+    for task in systems.TASKS:
+        able = [system.name for system in systems.SYSTEMS if task in system.tasks]
+        assert {"XGBoost 3.2", "LightGBM 4", "scikit-learn 1", "XGBoost 3.2 federated", "FedTree 1.0.5"} <= set(able)
+    assert "SecretFlow 1.14 SS-XGB" in {system.name for system in systems.SYSTEMS if "regression" in system.tasks}
 
 
 def test_lines_of_a_user_are_those_between_the_marks(load: Any) -> None:
@@ -52,10 +69,12 @@ def test_lines_of_a_user_are_those_between_the_marks(load: Any) -> None:
             assert counted[system.title] is None
         else:
             assert 5 < counted[system.title] < 100, system.title
-    central = next(system for system in table.SYSTEMS if system.writes == "xgboost")
-    text = (BENCH / "peers" / "central_fit.py").read_text()
-    block = text.split("# What a user of xgboost writes: from here\n")[1].split("# to here")[0]
-    assert counted[central.title] == len([line for line in block.splitlines() if line.strip()])
+    for system in table.SYSTEMS:
+        text, lines = (BENCH / "peers" / system.script).read_text(), 0
+        for whose in system.writes:
+            block = text.split(f"# What a user of {whose} writes: from here\n")[1].split("# to here")[0]
+            lines += len([line for line in block.splitlines() if line.strip()])
+        assert not system.writes or counted[system.title] == lines
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -64,6 +83,50 @@ def test_auc_is_the_area_under_the_curve(load: Any, ties: bool) -> None:
     label, score = rng.integers(0, 2, 500), rng.normal(size=500)
     score = np.round(score) if ties else score
     assert load("measure").auc(label, score) == pytest.approx(roc_auc_score(label, score))
+
+
+def test_the_quality_of_each_task_is_the_known_metric(load: Any) -> None:
+    quality, rng = load("measure").quality, np.random.default_rng(0)
+    classes, scores = rng.integers(0, 3, 200), rng.normal(size=(200, 3))
+    found = quality({"task": "multiclass", "classes": 3}, classes, scores)
+    assert found == pytest.approx(accuracy_score(classes, scores.argmax(axis=1)))
+    number, guess = rng.normal(size=200), rng.normal(size=200)
+    assert quality({"task": "regression"}, number, guess) == pytest.approx(r2_score(number, guess))
+
+
+def test_a_regression_is_standardised_and_categories_are_words_to_our_daemons(load: Any, tmp_path: Path) -> None:
+    table, rng = load("table"), np.random.default_rng(0)
+    codes = np.array([0, 1, -1, 1] * 10, dtype=np.int32)
+    columns = (Column("colour", codes, ("red", "blue")), Column("x", rng.normal(size=40).astype(np.float32)))
+    train = PartyTable(np.arange(40), columns, rng.normal(50.0, 9.0, size=40))
+    parameters = {"task": "regression", "active_columns": 1, "max_depth": 2, "max_bin": 8}
+    table.prepare(tmp_path, train, train.take(np.arange(5)), parameters)
+    labels = np.load(tmp_path / "train.npz")["y"]
+    assert (labels.mean(), labels.std()) == (pytest.approx(0.0, abs=1e-6), pytest.approx(1.0, abs=1e-6))
+    assert np.load(tmp_path / "test.npz")["y"] == pytest.approx(labels[:5]), "scaled by other rows"
+    written = pq.read_table(tmp_path / "training.parquet").to_pydict()
+    assert written["colour"][:4] == ["red", "blue", None, "blue"]
+
+
+def test_a_system_without_categories_is_given_numbers_and_a_line_few_trees(
+    load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table, asked = load("table"), []
+
+    def run(command: list[str], **_: Any) -> Any:
+        asked.append(json.loads(Path(command[-1]).read_text()))
+        return subprocess.CompletedProcess(command, 0, 'RESULT {"seconds_per_tree": 2.0}', "")
+
+    monkeypatch.setattr(table.subprocess, "run", run)
+    monkeypatch.setattr(table, "interpreter", lambda *_: "python")
+    task = table.Task(tmp_path, {"categorical": [1], "trees": 60, "few_trees": 3, "repeats": 3}, (), tmp_path, 1.0)
+    peer = next(system for system in table.SYSTEMS if system.apart and not system.categories)
+    assert table.over_lines(peer, task, ["wan"])["over"] == {"wan": 2.0}
+    assert [(each["categorical"], each["line"], each["trees"]) for each in asked] == [([], "none", 3), ([], "wan", 2)]
+    asked.clear()
+    ours = next(system for system in table.SYSTEMS if not system.apart and system.environment is None)
+    assert table.over_lines(ours, task, ["wan"])["over"] == {}
+    assert [(each["categorical"], each["line"]) for each in asked] == [([1], "none")]
 
 
 def test_what_two_fits_share_is_not_counted(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,25 +155,31 @@ def test_a_python_that_is_not_there_is_a_reason(load: Any) -> None:
 def test_a_slow_system_has_its_auc_where_few_trees_are_compared(load: Any) -> None:
     table = load("table")
     slow = next(system for system in table.SYSTEMS if system.slow and system.environment is None)
-    found = {"seconds_per_tree": 2.0, "bytes_per_tree": 3e6, "auc": 0.7, "auc_few": 0.6}
+    found = {"seconds_per_tree": 2.0, "bytes_per_tree": 3e6, "quality": 0.7, "quality_few": 0.6}
     row = table.row(slow, found, counted=False)
-    assert (row["AUC, few trees"], row["AUC, all trees"], row["MB per tree"]) == (0.7, None, 3.0)
+    assert (row["quality, few trees"], row["quality, all trees"], row["MB per tree"]) == (0.7, None, 3.0)
     apart = next(system for system in table.SYSTEMS if system.runs_as != "one process")
     assert table.row(apart, found, counted=False)["MB per tree"] is None, "counted on a network that others use too"
 
 
-def test_what_is_written_keeps_the_order_of_the_systems(load: Any, tmp_path: Path) -> None:
+def test_what_is_added_keeps_the_order_of_the_systems_and_the_other_data_sets(
+    load: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     table = load("table")
-    last, first = table.SYSTEMS[-1], table.SYSTEMS[0]
-    found = {"seconds_per_tree": 1.0}
-    record = {
-        "rows": {system.title: table.row(system, found, True) for system in (last, first)},
-        "details": {system.title: found for system in (last, first)},
-        "skipped": {},
-    }
-    table.write(record, tmp_path)
-    stored = json.loads((tmp_path / "peers.json").read_text())
-    assert [row["system"] for row in stored["rows"]] == [first.name, last.name]
-    assert list(stored["details"]) == [first.title, last.title]
-    with (tmp_path / "peers.csv").open() as file:
-        assert [row["system"] for row in csv.DictReader(file)] == [first.name, last.name]
+    values = np.random.default_rng(0).normal(size=(60, 2))
+    columns = {"x": values[:, 0], "z": values[:, 1], "label": values.sum(axis=1)}
+    pq.write_table(pa.table({"id": np.arange(60), **columns}), tmp_path / "california_housing.parquet")
+    monkeypatch.setattr(table, "own_network", tuple)
+    monkeypatch.setattr(table, "over_lines", lambda *_: {"seconds_per_tree": 1.0})
+    (tmp_path / "peers.json").write_text(json.dumps({"sets": {"another": {"rows": []}}}))
+    for word in ("`plain`", "LightGBM"):
+        arguments = ["--data", str(tmp_path), "--sets", "california_housing", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["table.py", *arguments, "--only", word, "--add"])
+        table.main()
+    stored = json.loads((tmp_path / "peers.json").read_text())["sets"]
+    assert set(stored) == {"another", "california_housing"}
+    found = stored["california_housing"]
+    assert [row["system"] for row in found["rows"]] == ["LightGBM 4", *["VeilBoost `plain`"] * 2]
+    assert (found["runs"], found["settings"]["metric"]) == (2, "R2")
+    with (tmp_path / "peers-california_housing.csv").open() as file:
+        assert [row["system"] for row in csv.DictReader(file)] == [row["system"] for row in found["rows"]]

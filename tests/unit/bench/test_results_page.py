@@ -81,6 +81,27 @@ def test_a_claim_without_a_rule_is_not_judged(results: ModuleType, tmp_path: Pat
     assert "See \\[1\\]" not in results.paper_pages.pages(tmp_path)["mal.md"], "its reason is not repeated"
 
 
+def test_a_verdict_that_changed_is_listed_with_the_old_one_and_the_reason(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path, claim(target="table-3", holds="yes"))
+    store(tmp_path, claim(target="table-2", holds="no"))
+    made = results.paper_pages.changed(results.paper_pages.read_claims(tmp_path))
+    assert "| MAL, table 3 | partly | **yes** | On all rows instead of a sample" in made
+    assert "table 2" not in made, "its verdict is what it was"
+    assert made in results.page(tmp_path)
+
+
+def test_every_verdict_that_changed_has_a_reason(results: ModuleType) -> None:
+    pages = results.paper_pages
+    differ = [
+        earlier
+        for each in pages.read_claims(results.FOLDER)
+        for earlier in [pages.EARLIER.get((each["paper"], each["target"]))]
+        if earlier is not None and "rule" in each and each["holds"] != earlier.holds
+    ]
+    assert differ
+    assert all(earlier.changed for earlier in differ)
+
+
 def test_what_is_taken_is_what_the_page_needs_and_no_more(results: ModuleType, tmp_path: Path) -> None:
     store(tmp_path / "out", claim())
     results.take(tmp_path / "out", tmp_path / "kept")
@@ -104,24 +125,30 @@ def test_records_of_a_benchmark_become_tables(results: ModuleType, tmp_path: Pat
     assert "| set | cost, ms | bytes |\n| --- | --- | --- |\n| a | 1 |  |\n| b |  | 2 |" in made
 
 
-def test_the_peers_table_shows_what_is_known_and_why_the_rest_is_not(results: ModuleType, tmp_path: Path) -> None:
+def test_the_peers_tables_show_what_is_known_and_why_the_rest_is_not(results: ModuleType, tmp_path: Path) -> None:
     columns = sys.modules["peers.columns"].COLUMNS
-    row = dict.fromkeys(columns) | {"system": "ours", "AUC, few trees": 0.78321, "peak MB": 99.7, "lines": 12}
+    row = dict.fromkeys(columns) | {"system": "ours", "quality, few trees": 0.78321, "peak MB": 99.7, "lines": 12}
     settings = {
-        "set": "default_credit", "rows": 10, "test_rows": 5, "trees": 60, "few_trees": 3, "max_depth": 6, "max_bin": 32,
-        "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": 11, "repeats": 3,
+        "task": "multiclass", "metric": "accuracy", "classes": 7, "categorical": [1, 4], "rows": 10, "test_rows": 5,
+        "trees": 60, "few_trees": 3, "max_depth": 6, "max_bin": 32, "learning_rate": 0.3, "reg_lambda": 1.0,
+        "active_columns": 11, "repeats": 3,
     }  # fmt: skip
     found = {
         "machine": MACHINE, "measured": "2026-01-02", "runs": 2, "settings": settings, "rows": [row],
-        "skipped": {"another": "no Python 3.10 here"}, "details": {"noisy": {"auc_at_a_thousandth": 0.76, "load": 7.2}},
+        "skipped": {"another": "no Python 3.10 here"},
+        "details": {"noisy": {"quality_at_a_thousandth": 0.76, "load": 7.2, "over": {"wan": "not done in 5 s"}}},
     }  # fmt: skip
-    (tmp_path / "peers.json").write_text(json.dumps(found))
+    (tmp_path / "peers.json").write_text(json.dumps({"benchmark": "peers", "sets": {"beans": found}}))
     made = results.page(tmp_path)
-    assert "AUC, 3 trees | AUC, 60 trees" in made
+    assert "### beans" in made
+    assert "| 2 cores of a processor, Python 3.11, veilboost 1 | peers beans |" in made
+    assert "accuracy, 3 trees | accuracy, 60 trees" in made
     assert re.search(r"\|  \| ours \|.*\| 0\.7832 \|  \| 100 \| 12 \|", made)
-    assert "one thread for each party, in 2 runs, the best of 3" in made
+    assert "11 columns with the labels, 2 columns of categories, depth 6" in made
+    assert "in 2 runs, the best of 3" in made
     assert "**The machine was busy** (load 7 on 2 cores)" in made
-    assert "noisy: with a thousandth of that budget its AUC is still 0.7600" in made
+    assert "noisy: with a thousandth of that budget its accuracy is still 0.7600" in made
+    assert "Not measured over wan: noisy: not done in 5 s." in made
     assert "Not measured: another: no Python 3.10 here." in made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from papers.law import LAW
 from papers.measure import cost_apart, learning, training_cost, training_seconds
 from papers.rows import over_seeds
 from papers.rules import Rule
-from papers.runner import Cells, Progress, expected_seconds, folder_of, reproduce
+from papers.runner import Cells, Progress, cells_of, expected_seconds, folder_of, reproduce
 from papers.tables import ACTIVE, among, divided, hold_out, labels, synthetic
 from papers.target import Cell, Claim, Context, Near, Row, Target
 from veilboost.boost.metrics import auc, logloss
@@ -110,6 +111,16 @@ def test_goes_on_where_it_was_stopped(context: Context, tmp_path: Path) -> None:
     assert [row["runs"] for row in found.rows] == [2, 2]
 
 
+def test_a_target_reads_the_cells_of_another(context: Context, tmp_path: Path) -> None:
+    target = make_target(lambda name, seed: {"value": 1.0})
+    reader = replace(make_target(lambda name, seed: {"value": 2.0}), name="figure-1", reads=target.name)
+    reproduce(target, context, tmp_path)
+    assert expected_seconds(reader, context, tmp_path) == 0.0
+    found = reproduce(reader, context, tmp_path)
+    assert [row["value"] for row in found.rows] == [1.0, 1.0], "measured again"
+    assert sorted(file.name for file in folder_of(reader, tmp_path).glob("*.js*")) == ["claim.json"]
+
+
 def test_quick_and_full_cells_are_kept_apart(context: Context, tmp_path: Path) -> None:
     target = make_target(lambda name, seed: {"value": 1.0})
     reproduce(target, context, tmp_path)
@@ -172,8 +183,27 @@ def test_drawings_that_differ_allow_as_much(context: Context, tmp_path: Path) ->
     reproduce(target, context, tmp_path)
     shift[0] = 2.0
     (found,) = check([target], context, tmp_path, 0.1)
-    assert found.allowed == pytest.approx(0.1 + 4 * 0.5)
+    quantile = 6366.2  # of Student's distribution with one degree of freedom, tan(pi (1/2 - 1e-4 / 2))
+    assert found.allowed == pytest.approx(0.1 + math.sqrt(2.0) * quantile * math.sqrt(0.5), rel=1e-4)
     assert found.same
+
+
+def test_a_check_of_noise_hardly_ever_fails_and_finds_other_noise(context: Context, tmp_path: Path) -> None:
+    """Three drawings each of ten budgets. By the deviation of its own three drawings every tenth value would differ."""
+    rng = np.random.default_rng(0)
+    keys = [{"method": "a", "budget": budget, "seed": seed} for budget in range(10) for seed in range(3)]
+    target = make_target(lambda name, seed: {})
+    noisy = replace(
+        target,
+        repeats={"value": Near()},
+        cells=lambda *_: [Cell(key, lambda: {"value": float(rng.normal())}, lambda: 1) for key in keys],
+    )
+    for cell in noisy.planned(context):
+        cells_of(noisy, context, tmp_path).add(cell, cell.measure(), 1.0)
+    found = [each for _ in range(100) for each in check([noisy], context, tmp_path, 1.0)]
+    assert len(found) == 3000
+    assert sum(not each.same for each in found) <= 3
+    assert max(each.allowed for each in found) < 12.0, "a change by twelve deviations is found"
 
 
 @pytest.mark.parametrize(

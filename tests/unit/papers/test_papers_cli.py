@@ -91,6 +91,20 @@ def test_a_page_is_made_of_what_was_measured(data: Path, tmp_path: Path) -> None
     assert "Table 2: overview of the data sets" in page.read_text()
 
 
+def test_a_check_of_stored_cells_fails_if_one_of_them_differs(data: Path, tmp_path: Path) -> None:
+    given = ("maskedxgboost", "--table", 2, "--data", data, "--out", tmp_path, "--quick")
+    run(*given)
+    again = run(*given, "--check", 1.0)
+    assert (again.exit_code, again.stdout.split(",")[1].strip()) == (0, "0 differ by more than allowed")
+    stored = tmp_path / "maskedxgboost" / "table-2" / "cells.jsonl"
+    first, *others = [json.loads(line) for line in stored.read_text().splitlines()]
+    first["values"]["rows"] += 1
+    stored.write_text("".join(json.dumps(entry) + "\n" for entry in (first, *others)))
+    again = run(*given, "--check", 1.0)
+    assert again.exit_code == 1
+    assert f"rows was {first['values']['rows']}, now {first['values']['rows'] - 1}" in again.stdout
+
+
 def test_it_runs_as_a_module_and_refuses_in_one_line() -> None:
     command = [sys.executable, "-m", "papers", "other"]
     result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The paper map names only what exists: functions, tests and targets."""
+"""The paper map names only what exists: functions, tests and targets; so do the verdicts of an earlier release."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from papers.earlier import EARLIER
 from papers.places import PLACES, Place
 from papers.target import PAPERS, targets_of
 
@@ -46,3 +47,7 @@ def test_every_algorithm_and_theorem_of_the_papers_has_a_place() -> None:
 def test_no_place_is_listed_twice() -> None:
     assert len(_NAMES) == len(set(_NAMES))
     assert {place.paper for place in PLACES} == set(PAPERS)
+
+
+def test_earlier_verdicts_are_those_of_targets() -> None:
+    assert set(EARLIER) <= {(target.paper, target.name) for paper in PAPERS for target in targets_of(paper)}

@@ -10,6 +10,8 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
+from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import (
     GradientRange,
@@ -20,6 +22,7 @@ from veilboost.errors import (
 )
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.types import Column
 from veilboost.wire.channel import MemoryChannel
 from veilboost.wire.message import Message
 
@@ -41,6 +44,25 @@ def meddle(monkeypatch: pytest.MonkeyPatch, change: Callable[[Message], Message]
             return super()._carry(change(message), sender, receiver)
 
     monkeypatch.setattr(simulation_module, "MemoryChannel", Meddling)
+
+
+# --- the paper's example ----------------------------------------------------------------------------------
+
+
+def test_example_1_the_splitting_matrix():
+    values = np.array([1, 11, 9, 4, 2, 12, 17, 13, 5], dtype=np.float32)
+    block = ColumnBlock.build([Column("f", values)], len(values), TrainingConfig(max_bin=64))
+    everyone = RowGroups.root(np.arange(len(values), dtype=np.int32), 1)
+    bins = block.level_bins(everyone, RowGroups.root(np.arange(0, dtype=np.int32), 1))
+    printed = {
+        11: [1, 1, 1, 1, 1, 0, 0, 0, 1],
+        6: [1, 0, 0, 1, 1, 0, 0, 0, 1],
+        12: [1, 1, 1, 1, 1, 1, 0, 0, 1],
+    }
+    for candidate, column in printed.items():
+        last = int(bins.bins[0][values <= candidate, 0].max())  # the bin of the largest value that goes left
+        splits = block.splits_of(np.array([2 * last], dtype=np.int32))
+        np.testing.assert_array_equal(block.route(bins, everyone, splits), column)
 
 
 # --- the model of plain -----------------------------------------------------------------------------------
