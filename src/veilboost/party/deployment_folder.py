@@ -34,7 +34,7 @@ LIVE, WITHDRAWN, EXPIRED = "live", "withdrawn", "expired"
 STATUS, KEY, INDEX, TRAIL = "status.json", "deployment.key", "index.npz", "trail-"
 DAY = 86_400.0  # seconds
 _ID = re.compile(r"[0-9a-f]{32}")
-_UNFINISHED = 3600.0  # seconds after which a folder without a status is of a process that was killed
+_UNFINISHED = 3600.0  # seconds after which a temporary file, or a folder without a status, is of a killed process
 _LOG = EventLogger(__name__)
 Made = TypeVar("Made")
 
@@ -177,6 +177,10 @@ class DeploymentFolder:
         with keeping("the key of the deployment cannot be removed"):
             durable.remove(self.path / KEY, self.path / INDEX)
 
+    @property
+    def has_secrets(self) -> bool:
+        return (self.path / KEY).exists() or (self.path / INDEX).exists()
+
     # --- the trail --------------------------------------------------------------------------------------
 
     @property
@@ -283,10 +287,11 @@ def deployment_of_run(settings: PartySettings, run: Path) -> DeploymentFolder | 
 
 
 def end_expired(settings: PartySettings) -> None:
-    """Remove the secrets of the deployments whose time is over, and folders that a killed process left unfinished."""
+    """Remove the secrets of deployments that have ended, and what killed processes left unfinished."""
     for each in list_deployments(settings):
-        if each.status.state == LIVE and each.status.now == EXPIRED:
+        if each.status.now != LIVE and each.has_secrets:  # also an index that was written while it was withdrawn
             each.end(EXPIRED)
+        durable.sweep(each.path, _UNFINISHED)
     for path in (settings.runs / DEPLOYMENTS).glob("*"):
         if not DeploymentFolder(path).exists and time.time() - path.stat().st_mtime >= _UNFINISHED:
             with keeping(f"{path} cannot be deleted"):

@@ -225,6 +225,7 @@ class RunFolder:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
             durable.remove(self.path / KEY)
+            durable.sweep(self.path)  # a process that was killed may have left a copy
 
     @property
     def key(self) -> bytes | None:

@@ -185,6 +185,14 @@ def test_a_file_that_the_system_does_not_read_is_not_taken_for_damage(tmp_path, 
         assert "do not delete it" in found.value.remedy
 
 
+def test_no_copy_of_a_key_outlives_its_job(tmp_path):
+    run = RunFolder.create(tmp_path, "first")
+    run.save_key(bytes(32))
+    (run.path / ".job.key.killed.partial").write_bytes(bytes(32))
+    run.forget_key()
+    assert list(run.path.iterdir()) == []
+
+
 def test_status_alignment_and_cancel(tmp_path):
     run = RunFolder.create(tmp_path, "first")
     run.note(state="training", party="bank")
