@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from veilboost.errors import CheckpointFailed, ExposedKey, FolderLocked, UnreadableCertificate
+from veilboost.errors import CheckpointFailed, ExposedKey, FolderLocked, StateUnavailable, UnreadableCertificate
 
 PARTIAL = ".partial"  # how the names of temporary files end
 LARGEST = 1 << 20  # bytes of a certificate, a key or a passphrase
@@ -31,6 +31,18 @@ def keeping(failure: str) -> Generator[None]:
         yield
     except OSError as error:
         raise CheckpointFailed(f"{failure} ({error.strerror or type(error).__name__})") from None
+
+
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Turn an `OSError` into `StateUnavailable`: it does not mean that the file is damaged. A missing file stays so."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StateUnavailable(f"{path} cannot be read now ({reason})") from error
 
 
 @contextmanager

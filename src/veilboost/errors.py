@@ -599,6 +599,15 @@ class InvalidDecision(JobError):
     )
 
 
+class StateUnavailable(JobError):
+    code = "VB-1717"
+    summary = "a file with the party's state cannot be read now"
+    fix = (
+        "check the permissions, the disk and the limit of open files at that party, then repeat the command: the file "
+        "may be whole, so do not delete it or replace it by a backup"
+    )
+
+
 # --- 18xx: privacy ----------------------------------------------------------------------------------------
 
 

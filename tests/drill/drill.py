@@ -269,6 +269,8 @@ class Drill:
             return
         lines = [line.split(" ", 2)[1:] for line in self._struck.files]
         for at, (what, path) in enumerate(lines):
+            if what == "mkdir" and "/" in path and ["fsync", str(Path(path).parent)] not in lines[at : at + 2]:
+                raise Bad(f"{path} was made, and the folder above it may not be on the disk yet")
             if what == "rename":
                 new, _, old = path.partition(" <- ")
                 wrote = [n for n, (did, file) in enumerate(lines[:at]) if did == "write" and file == old]

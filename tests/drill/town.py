@@ -405,7 +405,7 @@ class Town:
     def left_files(self) -> list[str]:
         """Temporary files and keys that outlived the job."""
         every = (path for name in self.owners for path in (self.folder / f"runs-{name}").rglob("*"))
-        wrong = ("partial", "tmp", "journal", "key")
+        wrong = ("partial", "tmp", "journal", "job.key")
         return sorted(str(path.relative_to(self.folder)) for path in every if any(word in path.name for word in wrong))
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from veilboost import durable
-from veilboost.durable import keeping
+from veilboost.durable import keeping, reading
 from veilboost.errors import (
     ApprovalPending,
     ApprovalRefused,
@@ -32,6 +32,7 @@ from veilboost.errors import (
     InvalidDecision,
     InvalidParameter,
     LimitReached,
+    StateUnavailable,
     UnknownProposal,
     VeilBoostError,
 )
@@ -244,7 +245,7 @@ def list_proposals(settings: PartySettings) -> list[Proposal]:
     for file in (settings.runs / APPROVALS).glob(f"*/{PROPOSAL}"):
         try:
             found.append(_load(file.parent))
-        except DamagedState as error:
+        except (DamagedState, StateUnavailable) as error:
             _LOG.warning("internal_error", error.what, error)
     return sorted(found, key=lambda each: -each.asked_at)
 
@@ -323,7 +324,7 @@ def approval_text(run: RunFolder, settings: PartySettings | None = None) -> str 
     """Who approved a run and when; None if nobody was asked. With settings, whether the signature is valid, too."""
     try:
         approval = run_approval(run)
-    except DamagedState as error:
+    except (DamagedState, StateUnavailable) as error:
         return error.what
     if approval is None or approval.decision is None:
         return None
@@ -378,8 +379,9 @@ def _decision(found: Mapping[str, Any], file: Path) -> Decision:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found: Any = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        with reading(file):
+            found: Any = json.loads(file.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError) as error:
         raise DamagedState(f"{file} cannot be read", _FIX) from error
     if not isinstance(found, dict):
         raise DamagedState(f"{file} is not an object", _FIX)

@@ -21,6 +21,7 @@ import numpy as np
 from veilboost import at_rest, durable
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.durable import reading
 from veilboost.engine.shards import ShardedArray
 from veilboost.errors import DamagedState, ModelError, StateDiffers
 from veilboost.model.share import ModelShare
@@ -58,11 +59,11 @@ class StoredCheckpoint:
 
     def share(self) -> ModelShare:
         try:
-            with at_rest.opened(self.file) as file:
+            with reading(self.file), at_rest.opened(self.file) as file:
                 file.readline()
                 content = file.read(self.about["size"])
             return unpacked(self.about["share"], content, self.file, of_run=True)
-        except (OSError, KeyError, TypeError, ModelError) as error:
+        except (FileNotFoundError, KeyError, TypeError, ModelError) as error:
             raise _damaged(self.file) from error
 
     def progress(self) -> tuple[Progress, ModelShare]:
@@ -70,7 +71,7 @@ class StoredCheckpoint:
         share = self.share()
         try:
             shape = tuple(self.about["margin"])
-            with at_rest.opened(self.file) as file:
+            with reading(self.file), at_rest.opened(self.file) as file:
                 start = _margin_place(len(file.readline()) + self.about["size"])
                 # Both raise a `ValueError` if the file is shorter.
                 if isinstance(file, BytesIO):  # it was decrypted
@@ -80,7 +81,7 @@ class StoredCheckpoint:
                     margin = np.empty(shape)
                 else:
                     margin = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
             raise _damaged(self.file) from error
         trees = [] if share.skeleton is None else list(share.skeleton.trees)
         return Progress(trees, margin, self.history), share
@@ -105,12 +106,12 @@ class Checkpoints:
     def _open(self, trees: int) -> StoredCheckpoint | None:
         path = self._folder / f"{trees}{_ENDING}"
         try:
-            with at_rest.opened(path) as file:
+            with reading(path), at_rest.opened(path) as file:
                 about = _about(file.readline(), path)
             return StoredCheckpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
         except FileNotFoundError:  # a job that is running has removed it since
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise _damaged(path) from error
 
     def save(

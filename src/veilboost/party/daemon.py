@@ -279,7 +279,10 @@ class PartyHost:
             _give_up(other)
 
     def tidy(self) -> None:
-        """End the jobs that the owner has cancelled, and the sessions whose peers are gone: their jobs are parked."""
+        """End the jobs that the owner has cancelled, and the sessions whose peers are gone: their jobs are parked.
+
+        What no session can use any more is not kept in memory.
+        """
         with self._lock:  # files are written later: other requests do not wait for the disk
             still = [(key, each) for key, each in self._sessions.items() if not self._works(key)]
             cancelled = [self._pop(key) for key, each in still if each.cancelled]
@@ -293,6 +296,9 @@ class PartyHost:
                 _LOG.warning("internal_error", logs.reason(error), error, peer=session.proposer)
         for session in idle:
             _give_up(session)
+        for path in [path for path, each in list(self._loaded.items()) if each.over]:
+            if (ended := self._loaded.pop(path, None)) is not None:
+                ended.close()
 
     def _end_cancelled(self, session: Session) -> None:
         """End a job that the owner has cancelled. Raises what its driver is told."""

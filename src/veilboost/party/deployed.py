@@ -217,6 +217,16 @@ class Deployed:
         """The name of the deployment in the ledger."""
         return f"deployment {self.status.name} {self.status.version}/{self._folder.id[:12]}"
 
+    @property
+    def over(self) -> bool:
+        """Whether the deployment has ended, also by another process."""
+        try:
+            return self._folder.status.now != LIVE
+        except UnknownDeployment:  # its folder was deleted
+            return True
+        except VeilBoostError:
+            return False
+
     def close(self) -> None:
         self._predictions.give_back()
         self._trail.close()

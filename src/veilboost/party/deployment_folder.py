@@ -22,8 +22,8 @@ import numpy as np
 
 from veilboost import at_rest, durable
 from veilboost.crypto.csprng import KEY_BYTES, Csprng
-from veilboost.durable import keeping
-from veilboost.errors import DamagedState, InvalidParameter, UnknownDeployment, VeilBoostError
+from veilboost.durable import keeping, reading
+from veilboost.errors import DamagedState, InvalidParameter, StateUnavailable, UnknownDeployment, VeilBoostError
 from veilboost.logs import EventLogger, reason
 from veilboost.party.runs import FORMAT, date_text
 from veilboost.party.settings import PartySettings
@@ -34,7 +34,7 @@ LIVE, WITHDRAWN, EXPIRED = "live", "withdrawn", "expired"
 STATUS, KEY, INDEX, TRAIL = "status.json", "deployment.key", "index.npz", "trail-"
 DAY = 86_400.0  # seconds
 _ID = re.compile(r"[0-9a-f]{32}")
-_UNFINISHED = 3600.0  # seconds after which a folder without a status is of a process that was killed
+_UNFINISHED = 3600.0  # seconds after which a temporary file, or a folder without a status, is of a killed process
 _LOG = EventLogger(__name__)
 Made = TypeVar("Made")
 
@@ -103,14 +103,15 @@ class DeploymentFolder:
     @property
     def status(self) -> DeploymentStatus:
         try:
-            found: dict[str, Any] = json.loads(self.status_file.read_bytes())
+            with reading(self.status_file):
+                found: dict[str, Any] = json.loads(self.status_file.read_bytes())
             found.pop("format")
             found["parties"] = tuple(found["parties"])
             found["created"], found["until"] = float(found["created"]), float(found["until"])
             return DeploymentStatus(**found)
         except FileNotFoundError:
             raise UnknownDeployment(f"there is no deployment in {self.path}") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedState(
                 f"{self.status_file} cannot be read", "restore it from a backup; or delete the folder, and deploy again"
             ) from error
@@ -137,8 +138,9 @@ class DeploymentFolder:
     @property
     def key(self) -> bytes:
         try:
-            found = at_rest.read(self.path / KEY)
-        except OSError:
+            with reading(self.path / KEY):
+                found = at_rest.read(self.path / KEY)
+        except FileNotFoundError:
             found = b""
         if len(found) != KEY_BYTES:
             raise DamagedState(f"{self.path / KEY} is damaged", "restore it from a backup; or deploy again")
@@ -153,7 +155,9 @@ class DeploymentFolder:
     def load_index(self, read: Callable[[Mapping[str, AnyArray]], Made]) -> Made | None:
         """What `read` makes of the stored index; None if there is none."""
         try:
-            with np.load(BytesIO(at_rest.read(self.path / INDEX)), allow_pickle=False) as held:
+            with reading(self.path / INDEX):
+                content = at_rest.read(self.path / INDEX)
+            with np.load(BytesIO(content), allow_pickle=False) as held:
                 return read({name: held[name] for name in held.files})
         except FileNotFoundError:
             return None
@@ -172,6 +176,10 @@ class DeploymentFolder:
             _LOG.info(f"deployment_{state}", f"the deployment {status.label} has ended: {state}")
         with keeping("the key of the deployment cannot be removed"):
             durable.remove(self.path / KEY, self.path / INDEX)
+
+    @property
+    def has_secrets(self) -> bool:
+        return (self.path / KEY).exists() or (self.path / INDEX).exists()
 
     # --- the trail --------------------------------------------------------------------------------------
 
@@ -248,7 +256,7 @@ def list_deployments(settings: PartySettings) -> list[DeploymentFolder]:
             created[each] = each.status.created
         except UnknownDeployment:  # it was deleted just now
             continue
-        except DamagedState as error:
+        except (DamagedState, StateUnavailable) as error:
             _LOG.warning("deployment_damaged", reason(error), error)
     return sorted(created, key=lambda each: -created[each])
 
@@ -279,10 +287,11 @@ def deployment_of_run(settings: PartySettings, run: Path) -> DeploymentFolder | 
 
 
 def end_expired(settings: PartySettings) -> None:
-    """Remove the secrets of the deployments whose time is over, and folders that a killed process left unfinished."""
+    """Remove the secrets of deployments that have ended, and what killed processes left unfinished."""
     for each in list_deployments(settings):
-        if each.status.state == LIVE and each.status.now == EXPIRED:
+        if each.status.now != LIVE and each.has_secrets:  # also an index that was written while it was withdrawn
             each.end(EXPIRED)
+        durable.sweep(each.path, _UNFINISHED)
     for path in (settings.runs / DEPLOYMENTS).glob("*"):
         if not DeploymentFolder(path).exists and time.time() - path.stat().st_mtime >= _UNFINISHED:
             with keeping(f"{path} cannot be deleted"):

@@ -19,6 +19,7 @@ from veilboost.durable import keeping
 from veilboost.engine.tables import table_digest
 from veilboost.errors import (
     AgainstPolicy,
+    MalformedMessage,
     PeerRefused,
     PeerUnreachable,
     StaleSession,
@@ -264,6 +265,8 @@ class _Keeper:
             self._looks[party] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
             return None
         self._looks.pop(party, None)
+        if len(accepted.trees) != len(accepted.digests):
+            raise MalformedMessage(f"{party} does not name one digest for each of its checkpoints")
         kept = sorted(zip(accepted.trees.tolist(), accepted.digests, strict=True))
         if not kept:
             return Returned(introduction, 0, None)

@@ -23,6 +23,7 @@ from veilboost.errors import (
     JobCancelled,
     NewerFormat,
     NothingToResume,
+    StateUnavailable,
     VeilBoostError,
 )
 from veilboost.party.coordinator import Connections
@@ -97,7 +98,7 @@ def about_all(settings: PartySettings) -> list[JobDetails]:
     def told(run: RunFolder) -> JobDetails:
         try:
             return about(run, settings)
-        except (DamagedState, NewerFormat) as error:
+        except (DamagedState, StateUnavailable, NewerFormat) as error:
             return JobDetails(run.path.name, DAMAGED, str(run.path), error=str(error))
 
     return [told(run) for run in list_runs(settings.runs)]

@@ -23,7 +23,7 @@ from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_size
 from veilboost.data.table import PartyTable
-from veilboost.durable import keeping, replace_file
+from veilboost.durable import keeping, reading, replace_file
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
@@ -414,11 +414,12 @@ def spent_today(settings: PartySettings, name: str) -> int:
     """Today's count in a file of the runs folder."""
     ledger = settings.runs / name
     try:
-        found = json.loads(ledger.read_text())
+        with reading(ledger):
+            found = json.loads(ledger.read_text())
         return int(found["rows"]) if found["day"] == time.strftime("%Y-%m-%d") else 0
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise DamagedState(
             f"{ledger} cannot be read, so the requests of today cannot be counted",
             "restore it from a backup; or delete it, which starts the count of today at 0",

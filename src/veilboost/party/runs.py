@@ -17,7 +17,7 @@ from veilboost import at_rest, durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
 from veilboost.data.table import PartyTable
-from veilboost.durable import keeping
+from veilboost.durable import keeping, reading
 from veilboost.engine.tables import table_digest
 from veilboost.errors import (
     AgainstPolicy,
@@ -122,10 +122,11 @@ class RunFolder:
         """The status; empty if the run does not exist. Raises `DamagedState` if it cannot be read."""
         file = self.path / STATUS
         try:
-            found = json.loads(file.read_bytes())
+            with reading(file):
+                found = json.loads(file.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedState(f"{file} cannot be read") from error
         if not isinstance(found, dict):
             raise DamagedState(f"{file} is not a status")
@@ -178,8 +179,9 @@ class RunFolder:
     def has_table(self, table: PartyTable) -> bool:
         """Whether these are the rows, in this order, with which the model of this run was trained."""
         try:
-            key = at_rest.read(self.path / TABLE_KEY)
-        except OSError:
+            with reading(self.path / TABLE_KEY):
+                key = at_rest.read(self.path / TABLE_KEY)
+        except FileNotFoundError:
             return False
         return table_digest(table, key) in self.status.get("table", {}).values()
 
@@ -223,16 +225,16 @@ class RunFolder:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
             durable.remove(self.path / KEY)
+            durable.sweep(self.path)  # a process that was killed may have left a copy
 
     @property
     def key(self) -> bytes | None:
         """The job's key; None if there is none. Raises `DamagedState` if it cannot be read."""
         try:
-            found = at_rest.read(self.path / KEY)
+            with reading(self.path / KEY):
+                found = at_rest.read(self.path / KEY)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError:
-            found = b""
         if len(found) != KEY_BYTES:
             raise DamagedState(
                 f"{self.path / KEY} is damaged",
@@ -300,10 +302,11 @@ class RunFolder:
 
     def batch(self, number: int) -> Int64Array:
         """The rows of one batch, memory-mapped."""
+        file = self.path / "alignment" / f"{number}.npy"
         try:
-            file = self.path / "alignment" / f"{number}.npy"
-            positions: Any = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            with reading(file):
+                positions: Any = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (FileNotFoundError, ValueError, EOFError):
             positions = None
         if positions is None or positions.dtype != np.int64 or positions.ndim != 1:
             raise NothingToResume(f"the alignment file {number}.npy of the run {self.path.name!r} is damaged")

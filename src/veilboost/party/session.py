@@ -41,6 +41,11 @@ _LOG = logs.EventLogger(__name__)
 class Closing(Protocol):
     """Something that a daemon keeps in memory between sessions, and closes when it stops."""
 
+    @property
+    def over(self) -> bool:
+        """Whether no session can use it any more: its memory is freed."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from veilboost import __version__
 from veilboost.durable import holder, keeping
-from veilboost.errors import DamagedState, NewerFormat, VeilBoostError
+from veilboost.errors import DamagedState, NewerFormat, StateUnavailable, VeilBoostError
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import describe
 from veilboost.party.policy import Policy
@@ -59,7 +59,7 @@ def job_status(run: RunFolder) -> JobStatus:
     """The status of one run; of a run that cannot be read, its error."""
     try:
         found, state = run.status, run.state
-    except (DamagedState, NewerFormat) as error:
+    except (DamagedState, StateUnavailable, NewerFormat) as error:
         return JobStatus(run.path.name, DAMAGED, error=str(error))
     driver = found.get("active") or found.get("party")  # only parties that do not drive the job note who does
     return JobStatus(run.path.name, state, driver, found.get("since"), found.get("updated"), found.get("error"))

@@ -217,7 +217,8 @@ class Ledger:
             marked._add(connection, "", "restored", json.dumps({"backup": made, "missing": missing}))
         with _coded(self.path):
             make_folder(self.path.parent)
-            remove(self._head_file)  # it may be ahead of the copy
+            # The head may be ahead of the copy. A journal that a lost ledger has left would be rolled back into it.
+            remove(self._head_file, self.path.with_name(f"{self.path.name}-journal"))
             replace_file(self.path, copy.read_bytes())
             replace_file(self._head_file, marked._head_file.read_bytes())
         return True

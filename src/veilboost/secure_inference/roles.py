@@ -185,13 +185,14 @@ class EncryptedModel:
 
     def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes, before: int) -> None:
         """Accept a party's nodes: exactly those that it owns in the skeleton, each once. `before`: nodes of others."""
-        keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=True))
+        keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=False))
         own = {
             (at, node)
             for at, tree in enumerate(self._skeleton.trees)
             for node in np.flatnonzero((tree.left != LEAF) & (tree.owner == owner)).tolist()
         }
-        if len(keys) != len(given.vectors) or len(set(keys)) != len(keys) or set(keys) != own:
+        lengths = {len(given.tree), len(given.node), len(given.vectors)}
+        if len(lengths) != 1 or len(set(keys)) != len(keys) or set(keys) != own:
             raise MalformedMessage(f"{name} did not encrypt exactly the nodes that it owns")
         if not np.array_equal(given.key, self._key):
             raise MalformedMessage(f"{name} encrypted its nodes under another key", "publish the model again")

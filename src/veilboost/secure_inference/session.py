@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from pathlib import Path
+from weakref import WeakValueDictionary
 
 from veilboost import __version__
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
@@ -28,7 +29,9 @@ from veilboost.types import PartyName
 from veilboost.wire.channel import Answer, Peers
 from veilboost.wire.message import Done, Message
 
-_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # per folder: one change at a time
+# Per folder: one change at a time. A peer can name any number of folders: locks that nobody uses are not kept.
+_locks: WeakValueDictionary[Path, threading.Lock] = WeakValueDictionary()
+_making = threading.Lock()
 _AUTHORITY, _SECRET = "authority.json", "service.key"
 _models: dict[str, tuple[float, QueuedModel]] = {}  # per folder: models stay loaded between users
 _deciders: dict[str, tuple[float, DirectionService]] = {}
@@ -43,6 +46,8 @@ class ServiceSession(Session):
         super().__init__(context, run_name(opening.run))
         self._opening = opening
         self._folder = ServiceFolder(self.settings.runs, opening.run)
+        with _making:
+            self._lock = _locks.setdefault(self._folder.path, threading.Lock())
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         self._only_proposer(peer)
@@ -61,7 +66,7 @@ class ServiceSession(Session):
         return self._as_owner(peer, message)
 
     def _as_authority(self, peer: PeerIdentity, message: Message) -> Message:
-        with _locks[str(self._folder.path)]:
+        with self._lock:
             authority = ServiceAuthority()
             if self._folder.exists(_AUTHORITY):
                 authority.restore(self._folder.read_json(_AUTHORITY))
@@ -72,7 +77,7 @@ class ServiceSession(Session):
             return answer
 
     def _as_csp(self, peer: PeerIdentity, message: Message) -> Message:
-        with _locks[str(self._folder.path)]:
+        with self._lock:
             if isinstance(message, messages.PrepareService):
                 if not self._folder.exists(_SECRET):
                     answer = self._ask_authority(messages.ServiceKeyRequest(), messages.ServiceKey)
@@ -121,7 +126,7 @@ class ServiceSession(Session):
     # --- loaded models and services ---------------------------------------------------------------------
 
     def _model(self) -> QueuedModel:
-        with _locks[str(self._folder.path)]:
+        with self._lock:
             key, changed = str(self._folder.path), self._changed("service.json")
             if key not in _models or _models[key][0] != changed:
                 _models[key] = changed, QueuedModel(self._load_model())

@@ -167,6 +167,20 @@ def test_a_deployment_that_is_deleted_meanwhile_is_left_out(
     assert list_deployments(shop) == [good]
 
 
+def test_nothing_of_an_index_outlives_its_deployment(shop: PartySettings) -> None:
+    live, ended = make(shop, 1), make(shop, 2)
+    ended.end(WITHDRAWN)
+    ended.save_index({"slots": np.arange(3)})  # by a thread that had begun before
+    old, new = (live.path / f".index.npz.{name}.partial" for name in ("old", "new"))
+    for file in (old, new):
+        file.touch()
+    os.utime(old, (time.time() - 3601,) * 2)
+    end_expired(shop)
+    assert not ended.has_secrets
+    assert ended.status.state == WITHDRAWN
+    assert (live.has_secrets, old.exists(), new.exists()) == (True, False, True)
+
+
 def test_expired_deployments_lose_their_secrets(shop: PartySettings) -> None:
     made, other = make(shop, 1), make(shop, 2)
     made.write_status(replace(made.status, until=time.time() - 1))

@@ -326,6 +326,23 @@ def test_the_lifetime_ends_by_itself(town: Deploying) -> None:
         open_deployment(town.bank, town.run)
 
 
+@pytest.mark.parametrize("how", ["expired", "withdrawn here", "deleted"])
+def test_what_has_ended_is_not_kept_in_memory(town: Deploying, how: str) -> None:
+    """Otherwise a peer could fill it with deployments that last for a second."""
+    host, shop = town.daemons["shop"].host, town.settings("shop")
+    with deploy(town.bank, town.run, name="ends") as ends, deploy(town.bank, town.run, name="stays") as stays:
+        folder = DeploymentFolder.at(shop, ends.folder.id)
+        if how == "expired":
+            folder.write_status(replace(folder.status, until=time.time() - 1))
+        elif how == "deleted":
+            shutil.rmtree(folder.path)
+        else:
+            withdraw(shop, folder)
+        host.tidy()
+        assert [path.name for path in host._loaded] == [stays.folder.id]
+        town.check(stays, town.common()[:2])
+
+
 def test_the_policy_decides_about_deployments(town: Deploying) -> None:
     with pytest.raises(PeerRefused, match="deployment_days"):
         deploy(town.bank, town.run, days=366)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import json
@@ -38,6 +39,8 @@ from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.vertical.messages import BeginTraining, StatisticsRequest
+from veilboost.secure_inference import session as service_session
+from veilboost.secure_inference.messages import DirectoryRequest
 from veilboost.wire.message import Catalogue, Done, decode, decode_all, encode, join_frames
 from veilboost.wire.rpc import Kind, Packet
 
@@ -58,6 +61,7 @@ n_estimators = {trees}
 
 
 RESERVED = ("ledger.sqlite", "Ledger.SQLITE-wal", "ledger.sqlite.head", "predictions.json", "prepared", "a.partial")
+RESERVED += ("lookups.json", "console.json", "deployments", "Approvals")
 
 
 def job(name="first", protocol="plain", trees=3):
@@ -460,6 +464,19 @@ def test_a_run_is_named_and_never_a_path(host, bank, tmp_path, opening):
 
 def replace_runs(host, runs):
     return SimpleNamespace(settings=replace(host.settings, runs=runs))
+
+
+def test_names_of_services_that_do_not_exist_take_no_memory(host, bank, tmp_path):
+    authority = PartyHost(replace(host.settings, data=None), lambda name, seconds: None)
+    for number in range(20):
+        ask = Asker(authority, bank, session=number.to_bytes(16))
+        ask(OpenService(f"run-{number}", "shop", "csp"))
+        assert code_of(ask(DirectoryRequest())) == "VB-1403"
+        ask(Finish(False))
+    authority.close()
+    gc.collect()
+    assert len(service_session._locks) == 0
+    assert not list((tmp_path / "runs").glob("run-*"))
 
 
 def test_nobody_else_drives_a_job(host, bank, certificates):

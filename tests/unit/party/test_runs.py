@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import errno
 import io
 import os
 import re
@@ -20,7 +22,8 @@ from support import make_columns, make_labels, split_among, train
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.errors import DamagedState, JobExists, NothingToResume, UnknownRun
+from veilboost.data.table import PartyTable
+from veilboost.errors import DamagedState, JobExists, NothingToResume, StateDiffers, StateUnavailable, UnknownRun
 from veilboost.model.share import ModelShare, SplitRecords
 from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.lifecycle import about_all
@@ -59,6 +62,10 @@ def test_a_checkpoint_comes_back_and_the_one_before_it(tmp_path):
     newest, before = run.checkpoints.kept()
     assert (newest.trees, newest.digest, newest.peers) == (3, digests[2], {"shop": "digest 3"})
     assert (before.trees, before.digest) == (2, digests[1])
+    assert run.checkpoints.find(2, digests[1]).trees == 2
+    for trees, digest in ((2, digests[2]), (2, ""), (1, digests[0])):
+        with pytest.raises(StateDiffers):
+            run.checkpoints.find(trees, digest)
     for kept in (newest, before):
         progress, back = kept.progress()
         assert len(progress.trees) == kept.trees
@@ -147,6 +154,43 @@ def test_a_kill_at_any_operation_leaves_the_old_or_the_new_checkpoint(tmp_path, 
             keep(run, share, 3, margin)  # and training goes on
             assert not list(run.path.rglob("*.partial"))
     assert seen == {2, 3}
+
+
+def test_a_file_that_the_system_does_not_read_is_not_taken_for_damage(tmp_path, monkeypatch):
+    """Its owner must not be told to delete it."""
+    run = RunFolder.create(tmp_path, "first")
+    run.note(state="parked", party="shop")
+    run.save_key(bytes(32))
+    run.save_table_key(bytes(32))
+    run.save_alignment([np.arange(5)])
+    keep(run, trained().shares["p0"], 1, np.ones((1, 120)))
+    [kept] = run.checkpoints.kept()
+    table = PartyTable(np.arange(5), ())
+    reads = [
+        *(lambda: run.status, lambda: run.key, lambda: run.has_table(table), lambda: run.batch(0)),
+        *(run.checkpoints.kept, kept.share, kept.progress),
+    ]
+    for read in reads:
+        read()
+
+    def too_many(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    for read in reads:
+        with monkeypatch.context() as patch:
+            patch.setattr(io, "open", too_many)
+            patch.setattr(builtins, "open", too_many)
+            with pytest.raises(StateUnavailable, match="Too many open files") as found:
+                read()
+        assert "do not delete it" in found.value.remedy
+
+
+def test_no_copy_of_a_key_outlives_its_job(tmp_path):
+    run = RunFolder.create(tmp_path, "first")
+    run.save_key(bytes(32))
+    (run.path / ".job.key.killed.partial").write_bytes(bytes(32))
+    run.forget_key()
+    assert list(run.path.iterdir()) == []
 
 
 def test_status_alignment_and_cancel(tmp_path):

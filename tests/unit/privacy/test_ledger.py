@@ -15,7 +15,7 @@ from contextlib import closing
 
 import pytest
 
-from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
+from veilboost.errors import DamagedLedger, InvalidParameter, LedgerRestored, LedgerUnavailable
 from veilboost.privacy.accountant import gaussian_epsilon
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.ledger import Ledger
@@ -189,6 +189,16 @@ def test_a_kill_within_a_transaction_loses_nothing_and_stops_nobody(ledger):
     killed_within_a_transaction(ledger, 6)
     assert ledger.append("credit/1", event("round 5"))
     assert ledger.verify().rows == 6
+
+
+def test_the_journal_of_a_lost_ledger_is_not_rolled_back_into_the_restored_one(ledger, tmp_path):
+    ledger.copy_to(tmp_path / "copy.sqlite")
+    killed_within_a_transaction(ledger, 6)
+    ledger.path.unlink()
+    assert ledger.restore(tmp_path / "copy.sqlite", "2026-11-19")
+    assert ledger.verify().rows == 6
+    with pytest.raises(LedgerRestored):
+        ledger.check_reconciled()
 
 
 def test_a_kill_within_the_first_transaction_of_all_leaves_an_empty_ledger(tmp_path):

@@ -1,6 +1,8 @@
 """secagg with dropouts: rounds without lost participants, cut trees, rosters that nobody can forge, and returns."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from veilboost.crypto.pairwise import PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MalformedMessage, PeerUnreachable, UnexpectedMessage
 from veilboost.model.joined import join
+from veilboost.party.horizontal import _Keeper
+from veilboost.party.messages import Accepted
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -488,6 +492,27 @@ def test_a_participant_that_returns_with_another_table_stays_away():
         run = job.train()
         assert set(run.outcome.dropped) == {"p2"}
         assert run.outcome.dropped["p2"].startswith("VB-") or "VB" in run.outcome.dropped["p2"]
+
+
+class Answering:
+    """The channel to a participant that answers like this."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def within(self, seconds):
+        return nullcontext()
+
+    def send(self, message):
+        return lambda: self.answers.pop(0)
+
+
+def test_a_participant_that_returns_with_nonsense_does_not_end_the_job():
+    wrong = Accepted("0.2.0", aligned=False, trees=np.array([1, 2], dtype=np.int32), digests=("ab",))
+    job = SimpleNamespace(text=lambda: "")
+    keeper = _Keeper(None, Peers({}), None, {"p2": Answering(wrong, Done())}, job)
+    with pytest.raises(MalformedMessage, match="p2 does not name one digest"):  # then it stays away
+        keeper.readmit("p2")
 
 
 # --- noise ----------------------------------------------------------------------------------------------------

@@ -297,6 +297,7 @@ def test_a_party_that_encrypts_other_nodes_than_its_own_is_refused(served):
     for wrong in (
         EncryptedNodes(own.tree[:-1], own.node[:-1], own.vectors[:-1], own.key),
         EncryptedNodes(own.tree, own.node, own.vectors[:-1], own.key),
+        EncryptedNodes(np.append(own.tree, own.tree[:1]), own.node, own.vectors, own.key),
         EncryptedNodes(own.tree, own.node, own.vectors[:, :-1], own.key),
         EncryptedNodes(own.tree, own.node + np.int32(1000), own.vectors, own.key),
         EncryptedNodes(own.tree, own.node, own.vectors, own.key[::-1].copy()),
