@@ -10,9 +10,12 @@ namespace {
 using Pair = std::int64_t __attribute__((vector_size(16)));  // (g, h): one 128-bit add per row and feature
 using Word = std::uint64_t;                                   // the same in two halves: one 64-bit add
 
-// Up to kWordRows rows with |g|, |h| <= kWordLimit add up in a word without overflow of either half.
-constexpr std::size_t kWordRows = 2047;
-constexpr std::int32_t kWordLimit = 1 << 20;
+// So many rows with |g|, |h| up to the limit, or negative and one larger, add up in a word without overflow of a half.
+struct Room {
+  std::size_t rows;
+  std::uint32_t limit;
+};
+constexpr Room kWords{2047, 1 << 20}, kJointWords{65535, 32767};
 
 Word packed(std::int32_t g, std::int32_t h) {
   return (static_cast<Word>(static_cast<std::int64_t>(g)) << 32) + static_cast<Word>(static_cast<std::int64_t>(h));
@@ -21,14 +24,14 @@ Word packed(std::int32_t g, std::int32_t h) {
 void take(const std::int32_t* pair, Pair& value, std::uint32_t&) { value = Pair{pair[0], pair[1]}; }
 void take(const std::int32_t* pair, Word& value, std::uint32_t& largest) {
   value = packed(pair[0], pair[1]);
-  const auto shifted = [](std::int32_t x) { return static_cast<std::uint32_t>(x) + static_cast<std::uint32_t>(kWordLimit); };
-  largest = std::max(largest, std::max(shifted(pair[0]), shifted(pair[1])));
+  const auto size = [](std::int32_t x) { return static_cast<std::uint32_t>(x ^ (x >> 31)); };  // |x|, or |x| - 1
+  largest = std::max(largest, std::max(size(pair[0]), size(pair[1])));
 }
 
-// Adds the pairs of these rows to the slots of their bins. Returns whether all values are within the limit of words.
+// Adds the pairs of these rows to the slots of their bins. Returns the largest value of words (see `Room`).
 template <class Bin, class Sum, bool kScattered>
-bool add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
-              const std::int32_t* rows, std::size_t count, Sum* sums) {
+std::uint32_t add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
+                       const std::int32_t* rows, std::size_t count, Sum* sums) {
   constexpr std::size_t kAhead = 16;  // rows of a deep node are scattered in memory: prefetch them
   constexpr std::size_t kTogether = 2;  // rows processed together share the load of a feature's offset
   std::uint32_t largest = 0;
@@ -58,19 +61,79 @@ bool add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, c
     take(gradients + 2 * row, value, largest);
     for (std::size_t j = 0; j < width; ++j) sums[offsets[j] + bins[row * width + j]] += value;
   }
-  return largest <= 2 * static_cast<std::uint32_t>(kWordLimit);
+  return largest;
 }
 
-// gradients (groups, rows, 2); node k holds rows[begin[k]:end[k]] and uses the gradients of group[k].
+// Columns in groups: a row has one number for the bins of all columns of a group, so a group takes one addition. The
+// sums of the columns follow from those of all combinations of their bins.
+struct JointBins {
+  In2<std::uint16_t> bins;   // (rows, groups): bins of the group's columns as digits, the last column's first
+  In1<std::int32_t> columns;  // of all groups, group after group
+  In1<std::int32_t> counts;   // how many of each group
+  const std::int32_t* offsets;  // of the columns' own slots
+  std::vector<std::int32_t> first{0};  // slot of each group
+
+  JointBins(In2<std::uint16_t> bins, In1<std::int32_t> columns, In1<std::int32_t> counts, In1<std::int32_t> offsets,
+            std::size_t rows)
+      : bins(bins), columns(columns), counts(counts), offsets(offsets.data()) {
+    const std::size_t width = offsets.shape(0) - 1;
+    bool fits = counts.shape(0) == bins.shape(1) && (groups() == 0 || bins.shape(0) == rows);
+    std::vector<char> seen(width, 0);
+    std::size_t at = 0;
+    for (std::size_t k = 0; fits && k < groups(); ++k) {
+      std::int64_t slots = 1;
+      for (std::int32_t n = 0; fits && n < counts.data()[k]; ++n, ++at) {
+        fits = at < columns.shape(0) && static_cast<std::size_t>(columns.data()[at]) < width && !seen[columns.data()[at]];
+        if (fits) slots *= width_of(columns.data()[at]), seen[columns.data()[at]] = 1;
+        fits = fits && slots <= 1 << 16;
+      }
+      first.push_back(first.back() + static_cast<std::int32_t>(slots));
+    }
+    if (!fits || at != columns.shape(0) || (groups() > 0 && at != width))
+      throw std::invalid_argument("histogram: groups of columns do not fit together");
+  }
+  std::size_t groups() const { return bins.shape(1); }
+  std::size_t slots() const { return static_cast<std::size_t>(first.back()); }
+  std::int32_t width_of(std::int32_t column) const { return offsets[column + 1] - offsets[column]; }
+  // Whether additions are saved for a node of this many rows: a combination costs about as much as three of them.
+  bool pays(std::size_t rows) const { return groups() > 0 && rows * (columns.shape(0) - groups()) > 3 * slots(); }
+
+  // Adds up the sums of all combinations, which are overwritten, to those of each column.
+  void separate(Word* joint, Word* sums) const {
+    const std::int32_t* column = columns.data();
+    for (std::size_t k = 0; k < groups(); ++k) {
+      Word* own = joint + first[k];
+      std::size_t left = static_cast<std::size_t>(first[k + 1] - first[k]);
+      for (std::int32_t n = counts.data()[k]; n-- > 0;) {  // the last column's bins are neighbours
+        const std::size_t width = static_cast<std::size_t>(width_of(column[n]));
+        Word* feature = sums + offsets[column[n]];
+        left /= width;
+        for (std::size_t at = 0; at < left; ++at) {
+          Word sum = 0;
+          for (std::size_t bin = 0; bin < width; ++bin) {
+            feature[bin] += own[at * width + bin];
+            sum += own[at * width + bin];
+          }
+          own[at] = sum;
+        }
+      }
+      column += counts.data()[k];
+    }
+  }
+};
+
+// gradients (groups, rows, 2); node k holds rows[begin[k]:end[k]] and uses the gradients of group[k]. `joint_bins` may
+// have no columns.
 template <class Bin>
-void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradients, In1<std::int32_t> rows,
-               In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> group, Out3<std::int64_t> out,
-               std::size_t threads) {
+void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In2<std::uint16_t> joint_bins, In1<std::int32_t> joint_columns,
+               In1<std::int32_t> joint_counts, In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::int64_t> begin,
+               In1<std::int64_t> end, In1<std::int32_t> group, Out3<std::int64_t> out, std::size_t threads) {
   const std::size_t width = bins.shape(1), nodes = begin.shape(0), total_rows = bins.shape(0), slots = out.shape(1);
   if (out.shape(0) != nodes || out.shape(2) != 2 || group.shape(0) != nodes || offsets.shape(0) != width + 1 ||
       gradients.shape(1) != total_rows || gradients.shape(2) != 2 ||
       slots != static_cast<std::size_t>(offsets.data()[width]))
     throw std::invalid_argument("histogram: shapes do not fit together");
+  const JointBins joint(joint_bins, joint_columns, joint_counts, offsets, total_rows);
   const RowRuns runs(begin, end, width, threads);
   constexpr std::size_t kCached = 1 << 20;  // a matrix of this many bytes fits into the L2 cache
   const bool large = total_rows * width * sizeof(Bin) > kCached;
@@ -79,7 +142,7 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
   // Runs that continue a node of an earlier part are summed separately, then added.
   std::vector<std::vector<Pair>> aside(runs.parts);
   std::vector<std::size_t> aside_node(runs.parts, nodes);
-  std::vector<std::vector<Word>> words(runs.parts);
+  std::vector<std::vector<Word>> words(runs.parts), combinations(runs.parts);
   runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
     Pair* sums = reinterpret_cast<Pair*>(out.data()) + k * slots;
     if (!runs.starts(k, place)) {
@@ -90,28 +153,33 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
     const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2;
     const std::int32_t* own = rows.data();
     const bool scattered = large && static_cast<std::size_t>(own[to - 1] - own[from]) > 2 * (to - from);
-    const auto add = [&](auto* into, std::size_t low, std::size_t high) {
+    const auto add = [&](auto* matrix, std::size_t columns, const std::int32_t* first, std::size_t count, auto* into) {
+      using Number = std::remove_const_t<std::remove_pointer_t<decltype(matrix)>>;
       using Sum = std::remove_pointer_t<decltype(into)>;
-      const auto kernel = scattered ? add_rows<Bin, Sum, true> : add_rows<Bin, Sum, false>;
-      return kernel(bins.data(), width, offsets.data(), pairs, own + low, high - low, into);
+      const auto kernel = scattered ? add_rows<Number, Sum, true> : add_rows<Number, Sum, false>;
+      return kernel(matrix, columns, first, pairs, own + from, count, into);
     };
-    bool fits = (to - from) * width > slots;  // otherwise clearing and reading words costs more than they save
-    for (std::size_t next = from; from < to; from = next) {
-      next = fits ? std::min(to, from + kWordRows) : to;
-      if (fits) {
-        words[part].assign(slots, 0);
-        fits = add(words[part].data(), from, next);
-      }
-      if (!fits) {
-        next = to;
-        add(sums, from, next);
-        continue;
-      }
+    const auto unpack = [&] {
       for (std::size_t s = 0; s < slots; ++s) {
         const std::int64_t h = static_cast<std::int32_t>(words[part][s]);
         sums[s] += Pair{static_cast<std::int64_t>(words[part][s] - static_cast<Word>(h)) >> 32, h};
       }
+    };
+    for (std::size_t count; joint.pays(to - from); from += count) {
+      count = std::min(to - from, kJointWords.rows);
+      combinations[part].assign(joint.slots(), 0);
+      if (add(joint.bins.data(), joint.groups(), joint.first.data(), count, combinations[part].data()) > kJointWords.limit) break;
+      words[part].assign(slots, 0);
+      joint.separate(combinations[part].data(), words[part].data());
+      unpack();
     }
+    for (std::size_t count; (to - from) * width > slots; from += count) {  // else to clear and read words costs more
+      count = std::min(to - from, kWords.rows);
+      words[part].assign(slots, 0);
+      if (add(bins.data(), width, offsets.data(), count, words[part].data()) > kWords.limit) break;
+      unpack();
+    }
+    add(bins.data(), width, offsets.data(), to - from, sums);
   });
   for (std::size_t part = 0; part < runs.parts; ++part) {
     if (aside_node[part] == nodes) continue;

@@ -23,6 +23,9 @@ def bin_columns_u16(
 def histogram_u8(
     bins: NDArray[uint8],
     offsets: NDArray[int32],
+    joint_bins: NDArray[uint16],
+    joint_columns: NDArray[int32],
+    joint_counts: NDArray[int32],
     gradients: NDArray[int32],
     rows: NDArray[int32],
     begin: NDArray[int64],
@@ -34,6 +37,9 @@ def histogram_u8(
 def histogram_u16(
     bins: NDArray[uint16],
     offsets: NDArray[int32],
+    joint_bins: NDArray[uint16],
+    joint_columns: NDArray[int32],
+    joint_counts: NDArray[int32],
     gradients: NDArray[int32],
     rows: NDArray[int32],
     begin: NDArray[int64],

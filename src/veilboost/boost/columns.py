@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -95,6 +96,56 @@ class Splits:
     left: UInt8Array
 
 
+class JointBins:
+    """Columns in groups, with one number for each row and group: its bins in all columns of the group.
+
+    A group takes one addition for each row, whatever its columns. Their sums follow from those of all combinations of
+    bins, of which there are so many that only nodes with many rows gain.
+    """
+
+    MOST = 1100  # combinations of a group: 33 bins each of two columns
+    GRADIENT_BITS = 14  # larger values do not fit into the kernel's sums
+
+    def __init__(self, widths: Int32Array, columns: Bins) -> None:
+        self._widths, self._columns = widths, columns
+        groups: list[list[int]] = []
+        sizes: list[int] = []
+        for column in widths.argsort(kind="stable")[::-1].tolist():  # each to the first group that has room for it
+            width = int(widths[column])
+            at = next((at for at, size in enumerate(sizes) if size * width <= self.MOST), len(groups))
+            if at == len(groups):
+                groups.append([])
+                sizes.append(1)
+            groups[at].append(column)
+            sizes[at] *= width
+        self._groups, saved = groups, len(widths) - len(groups)
+        # A combination costs about as much as three additions.
+        self._least_rows = 3 * sum(sizes) / saved if saved and max(sizes) < 1 << 16 else math.inf
+
+    def for_rows(self, count: int) -> tuple[Bins, Int32Array, Int32Array]:
+        """The numbers (rows, groups), the columns of all groups, and how many of each; none if nodes are too small."""
+        return self._numbers if count >= self._least_rows else NO_JOINT_BINS
+
+    @cached_property
+    def _numbers(self) -> tuple[Bins, Int32Array, Int32Array]:
+        numbers = np.empty((self._columns.shape[1], len(self._groups)), dtype=np.uint16)
+        for at, group in enumerate(self._groups):
+            number = self._columns[group[0]].astype(np.uint16)
+            for column in group[1:]:
+                number *= np.uint16(self._widths[column])
+                number += self._columns[column]
+            numbers[:, at] = number
+        columns = [column for group in self._groups for column in group]
+        return numbers, np.array(columns, dtype=np.int32), np.array(list(map(len, self._groups)), dtype=np.int32)
+
+
+NO_JOINT_BINS: tuple[Bins, Int32Array, Int32Array] = (
+    np.empty((0, 0), dtype=np.uint16),
+    np.empty(0, dtype=np.int32),
+    np.empty(0, dtype=np.int32),
+)
+
+
 @dataclass(frozen=True)
 class LevelBins:
     """The binned rows of a level.
@@ -107,6 +158,7 @@ class LevelBins:
     cuts: Sequence[Sequence[Float32Array]]
     per_node: bool
     columns: Bins | None = None  # the same bins stored by columns, (columns, rows), if there is one matrix
+    joint: JointBins | None = None
 
     @property
     def to_route(self) -> Sequence[Bins]:
@@ -170,7 +222,8 @@ class ColumnBlock:
         if block.shared is None:
             return block
         by_column = np.ascontiguousarray(block.shared.bins[0].T)
-        return replace(block, shared=replace(block.shared, columns=by_column))
+        joint = JointBins(block.layout.widths, by_column) if config.gradient_bits <= JointBins.GRADIENT_BITS else None
+        return replace(block, shared=replace(block.shared, columns=by_column, joint=joint))
 
     @staticmethod
     def with_cuts(
@@ -280,6 +333,7 @@ class ColumnBlock:
         out = np.empty((rows.nodes, self.layout.slots, 2), dtype=np.int64)
         if not self.layout.features:
             return out
+        joint = NO_JOINT_BINS if bins.joint is None else bins.joint.for_rows(rows.size)
         for matrix, nodes in _by_matrix(bins.bins, rows):
             part = rows if nodes is None else rows.of(nodes)
             sums = out if nodes is None else np.empty((len(nodes), self.layout.slots, 2), dtype=np.int64)
@@ -287,6 +341,7 @@ class ColumnBlock:
             kernel(  # pyright: ignore[reportCallIssue]
                 matrix,  # pyright: ignore[reportArgumentType]
                 self.layout.offsets,
+                *joint,
                 gradients,
                 part.rows,
                 part.begin,

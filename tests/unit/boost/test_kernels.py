@@ -9,6 +9,7 @@ import pytest
 
 from veilboost import _native
 from veilboost.boost.bins import KIND_CODES, NO_SETS, BinLayout, Sets
+from veilboost.boost.columns import NO_JOINT_BINS, JointBins
 from veilboost.boost.split import left_sums
 from veilboost.types import ColumnKind
 
@@ -40,7 +41,9 @@ def test_histogram_equals_its_numpy_twin(dtype, threads, rows, largest):
     gradients = rng.integers(-largest, largest, size=(2, rows, 2), endpoint=True).astype(np.int32)
     order, begin, end, group = random_nodes(rng, rows, 5, 2)
     out = np.full((5, offsets[-1], 2), 7, dtype=np.int64)
-    getattr(_native, KERNELS[dtype][0])(bins, offsets, gradients, order, begin, end, group, out, threads)
+    getattr(_native, KERNELS[dtype][0])(
+        bins, offsets, *NO_JOINT_BINS, gradients, order, begin, end, group, out, threads
+    )
 
     expected = np.zeros_like(out)
     for k in range(5):
@@ -75,10 +78,52 @@ def test_sums_at_the_limit_of_a_word_are_exact(dtype, extreme):
     out = np.empty((1, 3, 2), dtype=np.int64)
     order, ends = np.arange(rows, dtype=np.int32), (np.array([0]), np.array([rows]))
     offsets, group = np.array([0, 1, 3], dtype=np.int32), np.zeros(1, dtype=np.int32)
-    getattr(_native, KERNELS[dtype][0])(bins, offsets, gradients, order, *ends, group, out, 1)
+    getattr(_native, KERNELS[dtype][0])(bins, offsets, *NO_JOINT_BINS, gradients, order, *ends, group, out, 1)
     wide = gradients[0].astype(np.int64)
     expected = [wide.sum(axis=0), wide[bins[:, 1] == 0].sum(axis=0), wide[bins[:, 1] == 1].sum(axis=0)]
     np.testing.assert_array_equal(out[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("largest", [2**12, 32767, 32768, 2**30])
+def test_groups_of_columns_give_the_same_sums(dtype, threads, largest):
+    """65,535 rows with |g|, |h| up to 32767 share 64 bits; with larger values the columns are summed by themselves."""
+    rng, rows = np.random.default_rng(threads), 150_000
+    widths = np.array([33, 2, 33, 5, 400 if dtype is np.uint16 else 200, 1, 7, 33], dtype=np.int32)
+    offsets = np.concatenate(([0], np.cumsum(widths))).astype(np.int32)
+    bins = np.stack([rng.integers(w, size=rows) for w in widths], axis=1).astype(dtype)
+    bins[:70_000] = 0  # sums that reach the limit
+    gradients = np.empty((1, rows, 2), dtype=np.int32)
+    gradients[...] = -largest, largest
+    gradients[0, 70_000:] = rng.integers(-largest, largest, size=(rows - 70_000, 2), endpoint=True)
+    nodes = (np.array([0, 120_000, 149_000]), np.array([120_000, 149_000, rows])), np.zeros(3, dtype=np.int32)
+    order, ends, group = np.arange(rows, dtype=np.int32), *nodes
+    joint = JointBins(widths, np.ascontiguousarray(bins.T))
+    numbers, columns, counts = joint.for_rows(rows)
+    assert numbers.shape == (rows, len(counts))
+    assert len(counts) < len(widths)
+    assert sorted(columns.tolist()) == list(range(len(widths)))
+    assert joint.for_rows(100) is NO_JOINT_BINS
+    sums = [np.empty((3, offsets[-1], 2), dtype=np.int64) for _ in range(2)]
+    kernel = getattr(_native, KERNELS[dtype][0])
+    for known, out in zip((NO_JOINT_BINS, (numbers, columns, counts)), sums, strict=True):
+        kernel(bins, offsets, *known, gradients, order, *ends, group, out, threads)
+    np.testing.assert_array_equal(*sums)
+    counted = gradients.copy()
+    counted[0, 5] += 1
+    kernel(bins, offsets, numbers, columns, counts, counted, order, *ends, group, sums[1], threads)
+    assert np.count_nonzero(sums[0] != sums[1]) == 2 * len(widths)
+    for wrong in (
+        (numbers[1:], columns, counts),
+        (numbers, columns[1:], counts),
+        (numbers, np.zeros_like(columns), counts),
+        (numbers, columns + np.int32(1), counts),
+        (numbers[:, 1:].copy(), columns, counts[1:]),
+        (numbers[:, :1].copy(), columns, np.array([len(widths)], dtype=np.int32)),
+    ):
+        with pytest.raises(ValueError, match="histogram"):
+            kernel(bins, offsets, *wrong, gradients, order, *ends, group, sums[1], threads)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
