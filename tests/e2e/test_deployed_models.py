@@ -70,6 +70,14 @@ def test_the_life_of_a_deployment(town: Town) -> None:
     asked = town.answer("deployments", "show", "credit", *SHOP)["asked"]
     assert {each["what"]: each["rows"] for each in asked}["explained"] == 3
 
+    labels = pa.concat_tables([rows, stranger]).append_column("label", [[0.0, 1.0, 0.0, 1.0]])
+    pq.write_table(labels, town.folder / "labelled.parquet")
+    evaluate = ("evaluate", *PREDICT[1:5], "--data", "labelled.parquet")
+    assert town.refused(*evaluate).startswith("VB-1202")
+    for unknown, answered in (("skip", 3), ("default", 4)):
+        found = town.answer(*evaluate, "--unknown", unknown)
+        assert (found["rows"], found["skipped"].get("without a score", 0)) == (answered, 4 - answered)
+
     town.answer("deployments", "rekey", "credit", *BANK)
     assert predicted() == expected(town, ids)
     assert town.answer("deploy", "runs-bank/credit", *BANK)["version"] == 2

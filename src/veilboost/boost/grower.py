@@ -6,7 +6,7 @@ A tree here is a skeleton: the owner of each split and the leaf weights. Only th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -272,6 +272,18 @@ class Tree:
         for node in np.flatnonzero(self.left != LEAF):
             depth[self.left[node] : self.left[node] + 2] = depth[node] + 1
         return int(depth.max())
+
+    def with_gains_of_leaves(self, config: TrainingConfig) -> Tree:
+        """With gains that follow from the covers and the leaf weights: gradient sums of leaves, added up."""
+        gain, hessians = np.zeros(self.nodes), np.maximum(self.cover + config.reg_lambda, np.finfo(np.float64).tiny)
+        sums = -self.weight.astype(np.float64) / config.learning_rate * hessians
+        for node in reversed(np.flatnonzero(self.left != LEAF).tolist()):  # children come after their parents
+            left = int(self.left[node])
+            sums[node] = sums[left] + sums[left + 1]
+            among = [node, left, left + 1]
+            whole, *parts = sums[among] ** 2 / hessians[among]
+            gain[node] = max(sum(parts) - whole, 0.0)
+        return replace(self, gain=gain)
 
 
 class Forest:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from veilboost.cli.console import indented, make_table, print_json, stderr, stdout, writing
 from veilboost.cli.options import only_file
+from veilboost.cli.predict import DeploymentName, UnknownRows, refuse_deployed
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def evaluate(
             show_default="by the scores and the labels",
         ),
     ] = None,
+    deployment: DeploymentName = None,
+    unknown: UnknownRows = "error",
     thresholds: Annotated[
         str, _options(metavar="NUMBER,...", help="Thresholds of confusion matrices (binary).")
     ] = "0.5",
@@ -87,7 +90,8 @@ def evaluate(
     confusion matrices, lift and gain, calibration. Classes: accuracy, F1, log
     loss, one-vs-rest AUC, confusion matrix. Values: RMSE, MAE, R2, MAPE,
     residuals, calibration. Rows without a score or a label are left out and
-    counted.
+    counted. If a run is deployed, --unknown skip leaves out rows that a party
+    does not know.
 
     Examples:
 
@@ -118,16 +122,19 @@ def evaluate(
     roles = Roles(id, label, weight, segment)
     if scores is not None:
         _refuse("--scores", {"--config": config})
+        refuse_deployed(deployment, unknown)
         scored = of_files(scores, only_file(data), roles, objective)
     elif model is not None and config is None:
         _refuse("--model", {"--objective": objective})
+        refuse_deployed(deployment, unknown)
         scored = of_saved(model, data or (), roles)
     else:
         _refuse("--config", {"--label": label, "--id": id, "--weight": weight, "--objective": objective})
         settings = load_party(cast(Path, config))
         stderr().print("predicting with the other parties", soft_wrap=True)
         with settings.logging.to_stderr("warning"):
-            scored = of_run(settings, cast(Path, model), only_file(data) if data else None, segment)
+            rows = only_file(data) if data else None
+            scored = of_run(settings, cast(Path, model), rows, segment, deployment, unknown)
     found = evaluate_scores(
         scored,
         thresholds=limits,

@@ -13,9 +13,12 @@ from veilboost.evaluation.evaluate import Scored, scored_rows
 from veilboost.experiment.problem import files_by_party
 from veilboost.experiment.saved import SavedPredictor
 from veilboost.infer.scores import ROW_NUMBER, ModelInfo, Scores, read_scores
+from veilboost.party.deployments import Scored as Answer
+from veilboost.party.deployments import Unknown
 from veilboost.party.job import read_job
-from veilboost.party.predicting import KEEP, Prediction, open_predictor
+from veilboost.party.predicting import KEEP, Prediction
 from veilboost.party.runs import RunFolder
+from veilboost.party.scorer import open_scorer
 from veilboost.party.settings import PartySettings
 
 
@@ -53,17 +56,25 @@ def of_saved(folder: Path, data: Sequence[str], roles: Roles) -> Scored:
     return _scored(opened.predict(rows), labels, opened.info, roles.segment)
 
 
-def of_run(settings: PartySettings, folder: Path, data: str | None, segment: str | None) -> Scored:
+def of_run(
+    settings: PartySettings,
+    folder: Path,
+    data: str | None,
+    segment: str | None,
+    deployment: str | None = None,
+    unknown: Unknown = "error",
+) -> Scored:
     """Predictions of a finished run together with the other parties: of new rows, or of its validation rows.
 
-    Columns have the roles that the party's settings give them.
+    Columns have the roles that the party's settings give them. `deployment` and `unknown` are those of `open_scorer`.
     """
-    opened, own = open_predictor(settings, folder), settings.own_data
-    if data is None:
-        labels = rows = _held_out(settings, opened.run)
-    else:
-        labels, rows = load_labels(data, Roles(own.id, own.label, own.weight, segment)), opened.load(data)
-    return _scored(opened.predict(rows.without_label()), labels, opened.info, segment)
+    own, folder = settings.own_data, folder.resolve()
+    with open_scorer(settings, folder, deployment, unknown) as opened:
+        if data is None:
+            labels = rows = _held_out(settings, RunFolder.open(folder.parent, folder.name))
+        else:
+            labels, rows = load_labels(data, Roles(own.id, own.label, own.weight, segment)), opened.load(data)
+        return _scored(opened.predict(rows.without_label()), labels, opened.info, segment)
 
 
 def _held_out(settings: PartySettings, run: RunFolder) -> PartyTable:
@@ -83,5 +94,5 @@ def _held_out(settings: PartySettings, run: RunFolder) -> PartyTable:
     return table.take(drawn_rows(table.ids, job.validation, job.training.random_state))
 
 
-def _scored(found: Prediction, labels: PartyTable, info: ModelInfo, segment: str | None) -> Scored:
+def _scored(found: Prediction | Answer, labels: PartyTable, info: ModelInfo, segment: str | None) -> Scored:
     return scored_rows(Scores(found.ids, found.scores, info.classes), labels, info.objective, segment)

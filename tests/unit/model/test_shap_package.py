@@ -27,5 +27,11 @@ def test_contributions_are_an_explanation_of_shap(classes: int) -> None:
     np.testing.assert_array_equal(one.base_values, found.output(classes - 1).base_values)
     best = one.abs.mean(0).values.argmax()  # operations of shap
     assert best == np.abs(one.values).mean(axis=0).argmax()
+    pytest.importorskip("matplotlib").use("Agg")
+    for plot, rows in ((shap.plots.beeswarm, one), (shap.plots.waterfall, one[0])):
+        drawn = plot(rows, show=False)
+        labels = [each.get_text() for each in drawn.get_yticklabels()]
+        assert all(any(label.endswith(name) for label in labels) for name in found.feature_names)
+        drawn.figure.clear()
     additive = one.values.sum(axis=1) + one.base_values
     np.testing.assert_allclose(additive, found.margins[0 if classes == 2 else 2], atol=1e-12)

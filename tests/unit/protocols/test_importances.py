@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from support import QUICK_OPTIONS, make_columns, make_labels, split_among, train
+from veilboost.boost.grower import Tree
 from veilboost.config import TrainingConfig
 from veilboost.model.explain import IMPORTANCE_KINDS, importance
 from veilboost.model.joined import join
@@ -23,3 +25,46 @@ def test_no_kind_of_importance_is_empty(protocol: str) -> None:
         values = [item.value for item in importance(join(run.shares), kind)]
         assert sum(values) == pytest.approx(1.0)
         assert min(values) >= 0
+
+
+def score_of_leaves(tree: Tree, node: int, config: TrainingConfig) -> tuple[float, float]:
+    """The gradient sum of the leaves below a node, and the sum of the gains below it."""
+    below = int(tree.left[node])
+    if below < 0:
+        return float(-tree.weight[node] / config.learning_rate * (tree.cover[node] + config.reg_lambda)), 0.0
+    (left, left_gain), (right, right_gain) = (score_of_leaves(tree, child, config) for child in (below, below + 1))
+    score = [g * g / (tree.cover[at] + config.reg_lambda) for g, at in ((left, below), (right, below + 1))]
+    gain = max(sum(score) - (left + right) ** 2 / (tree.cover[node] + config.reg_lambda), 0.0)
+    assert tree.gain[node] == pytest.approx(gain)
+    return left + right, gain + left_gain + right_gain
+
+
+@pytest.mark.parametrize(
+    ("protocol", "options", "noisy"),
+    [
+        ("plain", {}, False),
+        ("masked", {"eps_ap": 5.0}, True),
+        ("ldp", {"epsilon": 20.0}, True),
+        ("ldp", {"mechanism": "none", "score": "first"}, True),
+        ("ldp", {"epsilon": 20.0, "private_leaves": True}, True),
+        ("elxgb", {"epsilon": 5.0, "key_bits": 512, "allow_insecure_key": True}, True),
+    ],
+)
+def test_gains_are_those_of_the_leaves_where_scores_are_noisy(
+    protocol: str, options: dict[str, object], noisy: bool
+) -> None:
+    columns = make_columns(9, 300, numeric=4)
+    config = TrainingConfig(
+        objective="binary",
+        n_estimators=3,
+        max_depth=3,
+        max_bin=8,
+        options=options,
+        **({"min_child_weight": 0.0, "base_score": 0.5} if "private_leaves" in options else {}),
+    )
+    trees = train(split_among(columns, make_labels(9, columns), 2), config, protocol).shares["p0"].skeleton.trees
+    for tree in trees:
+        _, gains = score_of_leaves(tree, 0, config)
+        most = np.sum(tree.weight**2 * (tree.cover + config.reg_lambda)) / config.learning_rate**2
+        assert gains <= most * (1 + 1e-6) or noisy, "exact gains add up to what the leaves gain"
+    assert any((tree.gain > 0).any() for tree in trees)

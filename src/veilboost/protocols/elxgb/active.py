@@ -60,6 +60,7 @@ class DpnsCipher(roles.StatisticsCipher):
         self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = ElxgbOptions.from_dict(self.config.options)
         self.asks_ahead = not self._options.clock
+        self.noisy_gains = self._options.mechanism != "none"
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
 
     def shown(self, start: Round) -> Round:

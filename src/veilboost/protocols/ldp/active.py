@@ -33,6 +33,7 @@ class LdpCipher(roles.StatisticsCipher):
         super().__init__(context)
         self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = LdpOptions.from_dict(self.config.options)
+        self.noisy_gains = self._options.mechanism != "none" or self._options.score == "first"
         self.asks_ahead = not (self._options.per_node or self._options.paper_form)  # these send values of a node's rows
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
         self._perturbation = Perturbation(self._options, self._ranges, self.config.gradient_bits)

@@ -42,6 +42,7 @@ class MaskedCipher(roles.StatisticsCipher):
         self._length = length
         self.derives_siblings = False  # every node has its own masks, and sums are not sent here
         self._options = MaskedOptions.from_dict(self.config.options)
+        self.noisy_gains = not self._options.noise_off
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         trees = self.context.trees_per_round

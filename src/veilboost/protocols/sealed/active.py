@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from veilboost.boost.bins import KIND_CODES, BinLayout
-from veilboost.boost.grower import LEAF, Choices, Level, Round, Tree
+from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.split import Candidates, SplitLimits, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import per_row
@@ -47,6 +47,8 @@ def _classes(context: roles.ActiveContext) -> int:
 
 class SealedCipher(roles.StatisticsCipher):
     """The cipher of `lattice`, with counts instead of hessians and room for the noise of passive parties."""
+
+    noisy_gains = True  # covers depend on labels only through released leaves, so gains of leaves are post-processing
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
@@ -177,21 +179,6 @@ class PrivateLeaves(roles.Leaves):
     def end_round(self) -> None:
         """A record is in one leaf of a tree, at whatever level: the leaves of a round are one release."""
         self.context.account.spend(replace(self._event, content=self._closed.hex()))
-
-    def finished(self, tree: Tree) -> Tree:
-        """With gains that follow from the released leaves: the gradient sums of leaves, with their noise, added up.
-
-        Hessians, which are the covers, depend on labels only through released leaves. So this is post-processing.
-        """
-        gain = np.zeros(tree.nodes)
-        sums = -tree.weight.astype(np.float64) / self.config.learning_rate * (tree.cover + self.config.reg_lambda)
-        for node in reversed(np.flatnonzero(tree.left != LEAF).tolist()):  # children come after their parents
-            left = int(tree.left[node])
-            sums[node] = sums[left] + sums[left + 1]
-            among = [node, left, left + 1]
-            whole, *parts = sums[among] ** 2 / (tree.cover[among] + self.config.reg_lambda)
-            gain[node] = max(sum(parts) - whole, 0.0)
-        return replace(tree, gain=gain)
 
 
 def _counted_totals(level: Level) -> Int64Array:

@@ -153,7 +153,7 @@ class VerticalActive(SplitFinder):
         self.leaves.end_round()
 
     def finished(self, tree: Tree) -> Tree:
-        return self.leaves.finished(tree)
+        return tree.with_gains_of_leaves(self.config) if self.cipher.noisy_gains else tree
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = self.leaves.weights(self._current, level, leaves, scale)

@@ -17,7 +17,7 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rules
-from veilboost.boost.grower import Choices, Level, Round, Tree, best_choices
+from veilboost.boost.grower import Choices, Level, Round, best_choices
 from veilboost.boost.limits import ColumnConstraints, RoundLimits
 from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import NO_LIMITS, Candidates, SplitLimits, candidates_from_sums, leaf_weights
@@ -107,13 +107,15 @@ class StatisticsCipher(ABC):
     in each round, so the active party names all tied handles. `checks_totals`: the returned bins of every column must
     add up to the node's own sums. `asks_ahead`: a level's request holds nothing of the rows of its nodes, so that it
     can be sent together with the split request of the level above; sums, if any are returned, must be exact.
-    `least_summed`: the fewest rows of a node that is summed for its sibling too, in a request ahead.
+    `least_summed`: the fewest rows of a node that is summed for its sibling too, in a request ahead. `noisy_gains`:
+    candidates are scored with noise, and the best of many noisy scores is too large to be the gain of a split.
     """
 
     shuffled: bool = False
     checks_totals: bool = False
     asks_ahead: bool = False
     least_summed: int = 1
+    noisy_gains: bool = False
 
     def __init__(self, context: ActiveContext) -> None:
         self.context, self.config = context, context.config
@@ -210,10 +212,6 @@ class Leaves:
 
     def end_round(self) -> None:
         """All trees of the round are grown; nothing that depends on their leaves has been sent yet."""
-
-    def finished(self, tree: Tree) -> Tree:
-        """A tree of the round as the model keeps it."""
-        return tree
 
 
 @dataclass(frozen=True)
