@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -111,7 +111,7 @@ def table_facts(data: DataSettings) -> TableFacts:
             }
         )
     classes = None if table is None or table.label is None else len(np.unique(table.label))
-    return TableFacts(report.rows, columns, data.label, classes, report)
+    return TableFacts(report.rows, columns, data.label, classes, replace(report, table=None))  # its values are not kept
 
 
 @dataclass(frozen=True)

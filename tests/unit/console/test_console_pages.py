@@ -18,6 +18,7 @@ from parties import until
 from two_parties import job_with, make_two, running, settings_of, trained
 from veilboost.console.app import STATIC
 from veilboost.console.data import Remembered
+from veilboost.party.certs import revoke
 from veilboost.party.identity import describe
 from veilboost.party.progress import RunFollower
 from veilboost.party.runs import RunFolder
@@ -141,7 +142,12 @@ def test_a_changed_ledger_is_summed_up_once_in_a_while() -> None:
 
 
 def test_the_table_is_described_without_its_values(town: Path) -> None:
-    text = computed(logged_in(console_of(town / "shop.toml")), "/tables", "Features, without any value")
+    console = console_of(town / "shop.toml")
+    text = computed(logged_in(console), "/tables", "Features, without any value")
+    assert console.data.table is not None
+    facts = console.data.table.get().value
+    assert facts is not None
+    assert facts.report.table is None, "the values are not kept"
     for told in ("x_shop", "shade", "category", "200", "first"):
         assert told in text, told
     for value in ("crimson", "turquoise", "c020"):
@@ -411,3 +417,18 @@ def test_peers_are_shown_with_their_health_certificate_and_last_job(town: Path) 
     assert "the daemon does not run" in text
     seen = computed(logged_in(console_of(town / "shop.toml")), "/peers", "not dialled: it has no address here")
     assert "first, 20" in seen
+
+
+def test_revoked_certificates_are_listed(tmp_path: Path) -> None:
+    make_two(tmp_path)
+    settings_of(tmp_path, "shop")
+    assert "name no list of revoked certificates" in logged_in(console_of(tmp_path / "shop.toml")).get("/peers").text
+    settings_of(tmp_path, "shop", certificates='revoked = "revoked.crl"')
+    client = logged_in(console_of(tmp_path / "shop.toml"))
+    assert "No certificate is revoked." in client.get("/peers").text
+    revoke(tmp_path, "bank")
+    assert f"<li>{describe(tmp_path / 'bank.crt').serial:x}</li>" in client.get("/peers").text
+    (tmp_path / "revoked.crl").write_text("damaged")
+    text = client.get("/peers").text
+    assert "No certificate is revoked." not in text
+    assert re.search(r'class="error">VB-\d{4}: .*href="/errors/VB-', text)
