@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from parties import until
 from veilboost.console.app import Console, make_app
 from veilboost.console.data import ConsoleData
 from veilboost.console.guard import LOOPBACK
@@ -58,6 +59,12 @@ def csrf_of(client: TestClient) -> str:
     found = re.search(r'name="csrf" value="([0-9a-f]+)"', client.get("/policy").text)
     assert found is not None
     return found[1]
+
+
+def computed(client: TestClient, path: str, sign: str) -> str:
+    """The page, as soon as what a thread computes for it is there."""
+    until(lambda: sign in client.get(path).text, sign)
+    return client.get(path).text
 
 
 def hold(config: Path, name: str = "income") -> Proposal:

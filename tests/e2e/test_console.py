@@ -148,7 +148,7 @@ def test_an_officer_decides_watches_and_keeps_the_proof(town: Town, window: brow
 
     # A third one is approved, watched without reloading the page, and cancelled.
     endless = replace(CONFIG, n_estimators=ENDLESS)
-    driver = town.train(town.write_job(addresses, "third", endless), "--wait")
+    driver = town.train(town.write_job(addresses, "third", endless, validation=0.2), "--wait")
     window.click("Inbox")
     window.until_text("Training third")
     window.click("Training third")
@@ -168,7 +168,17 @@ def test_an_officer_decides_watches_and_keeps_the_proof(town: Town, window: brow
     window.run("window.stays = true")
     window.until(moved, "the curve moves")
     assert window.run("return window.stays"), "the page was not loaded again"
-    window.click("Jobs")
+
+    # The party that drives the job sees its metric, too.
+    driving = open_console(town, "bank")
+    log_in(window, driving, "anna")
+    window.open(f"{driving}/jobs/third")
+    window.until_text("AUC on validation rows")
+    seen.clear()
+    window.until(moved, "the learning curve moves")
+    picture(window, pictures, "job-driver")
+
+    window.open(f"{address}/jobs")
     window.until_text("Running")
     picture(window, pictures, "jobs-running")
     window.click("third")

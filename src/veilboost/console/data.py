@@ -11,13 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from veilboost import durable
+from veilboost.data.report import TableReport
 from veilboost.errors import InvalidParameter, PeerBroken, TableBusy, VeilBoostError
 from veilboost.logs import reason
 from veilboost.party.approvals import APPROVALS
@@ -86,17 +87,19 @@ class Remembered(Generic[T]):
 
 @dataclass(frozen=True)
 class TableFacts:
-    """A table without its values: columns with their types, and counts."""
+    """A table without its values: columns with their types, counts, and the report of `veilboost data check`."""
 
     rows: int
     columns: Sequence[Mapping[str, Any]]
     label: str | None
     classes: int | None
+    report: TableReport
 
 
 def table_facts(data: DataSettings) -> TableFacts:
-    table, columns = data.load(), list[Mapping[str, Any]]()
-    for column in table.columns:
+    report, columns = data.check(), list[Mapping[str, Any]]()
+    table = report.table
+    for column in () if table is None else table.columns:
         values, text = np.asarray(column.values), column.categories is not None
         missing = values < 0 if text else np.isnan(values)
         columns.append(
@@ -107,8 +110,8 @@ def table_facts(data: DataSettings) -> TableFacts:
                 "distinct": len(np.unique(values[~missing])),
             }
         )
-    classes = None if table.label is None else len(np.unique(table.label))
-    return TableFacts(table.rows, columns, data.label, classes)
+    classes = None if table is None or table.label is None else len(np.unique(table.label))
+    return TableFacts(report.rows, columns, data.label, classes, replace(report, table=None))  # its values are not kept
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markupsafe import escape
 
-from console_client import console_of, csrf_of, logged_in, stranger
+from console_client import computed, console_of, csrf_of, logged_in, stranger
 from parties import until
 from two_parties import job_with, make_two, running, settings_of, trained
 from veilboost.console.app import STATIC
 from veilboost.console.data import Remembered
+from veilboost.party.certs import revoke
 from veilboost.party.identity import describe
 from veilboost.party.progress import RunFollower
 from veilboost.party.runs import RunFolder
+from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.privacy.ledger import Ledger
 from veilboost.report.pages import TEMPLATES
 
@@ -108,8 +111,7 @@ def test_the_report_and_the_ledger_can_be_kept(town: Path) -> None:
     ledger = client.get("/ledger/export")
     assert ledger.headers["content-disposition"].startswith("attachment")
     assert ledger.json()["head"]["rows"] == len(ledger.json()["rows"]) > 0
-    shown = client.get("/ledger").text
-    assert ledger.json()["head"]["hash"] in shown
+    assert ledger.json()["head"]["hash"] in computed(client, "/ledger", "Verified: ")
 
 
 def test_a_job_has_its_own_entries_of_the_ledger(town: Path) -> None:
@@ -140,11 +142,39 @@ def test_a_changed_ledger_is_summed_up_once_in_a_while() -> None:
 
 
 def test_the_table_is_described_without_its_values(town: Path) -> None:
-    text = logged_in(console_of(town / "shop.toml")).get("/tables").text
+    console = console_of(town / "shop.toml")
+    text = computed(logged_in(console), "/tables", "Features, without any value")
+    assert console.data.table is not None
+    facts = console.data.table.get().value
+    assert facts is not None
+    assert facts.report.table is None, "the values are not kept"
     for told in ("x_shop", "shade", "category", "200", "first"):
         assert told in text, told
     for value in ("crimson", "turquoise", "c020"):
         assert value not in text
+    assert "Training accepts this table. Nothing in it is unusual." in text
+
+
+def test_the_quality_of_the_table_is_the_report_of_data_check(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shop = settings_of(make_two(tmp_path), "shop")
+    table = pq.read_table(tmp_path / "shop.parquet")
+    numbers = pa.array([f"{at}.5" for at in range(table.num_rows)])
+    pq.write_table(table.append_column("price", numbers), tmp_path / "shop.parquet")
+    report = shop.own_data.check()
+    assert report.notes
+    text = computed(logged_in(console_of(tmp_path / "shop.toml")), "/tables", "Training accepts this table.")
+    for note in report.notes:
+        assert escape(note.what) in text
+        assert escape(note.fix) in text
+    assert "7.5" not in text
+    pq.write_table(table.append_column("same", pa.array([1.0] * table.num_rows)), tmp_path / "shop.parquet")
+    (error,) = shop.own_data.check().errors
+    text = computed(logged_in(console_of(tmp_path / "shop.toml")), "/tables", "Training refuses this table.")
+    assert escape(str(error)) in text
+    assert f'href="/errors/{error.code}"' in text
 
 
 def test_jobs_are_filtered_and_paged(town: Path, tmp_path: Path) -> None:
@@ -265,8 +295,14 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
         "format": 1,
     }
     (deployment / "status.json").write_text(json.dumps(status))
+    release = ExactRelease(
+        what=HOSTILE, adjacency=Adjacency.PASSIVE_RECORD, adversary=HOSTILE, protocol=HOSTILE, release=HOSTILE
+    )
+    Ledger(folder / "runs-shop" / "ledger.sqlite").append("job/0", release)
     client = logged_in(console_of(folder / "shop.toml"))
-    for page in ("/jobs", "/jobs/job", "/tables", "/models"):
+    computed(client, "/tables", "Features, without any value")
+    computed(client, "/ledger", "Verified: ")
+    for page in ("/jobs", "/jobs/job", "/tables", "/models", "/ledger"):
         answer = client.get(page)
         assert answer.status_code == 200, answer.text
         assert "<script>alert" not in answer.text, page
@@ -375,11 +411,24 @@ def test_peers_are_shown_with_their_health_certificate_and_last_job(town: Path) 
     shop, file = settings_of(town, "shop"), town / "runs-bank" / "first" / "job.toml"
     port = int(re.findall(r"127\.0\.0\.1:(\d+)", file.read_text())[0])
     with running(replace(shop, listen=f"127.0.0.1:{port}")):
-        until(lambda: "healthy" in bank.get("/peers").text, "the shop is dialled")
-    text = bank.get("/peers").text
+        text = computed(bank, "/peers", "healthy")
     expires = describe(shop.certificates.cert).not_after
     assert f"until {expires:%Y-%m-%d} (" in text
     assert "the daemon does not run" in text
-    seen = logged_in(console_of(town / "shop.toml")).get("/peers").text
-    assert "not dialled: it has no address here" in seen
+    seen = computed(logged_in(console_of(town / "shop.toml")), "/peers", "not dialled: it has no address here")
     assert "first, 20" in seen
+
+
+def test_revoked_certificates_are_listed(tmp_path: Path) -> None:
+    make_two(tmp_path)
+    settings_of(tmp_path, "shop")
+    assert "name no list of revoked certificates" in logged_in(console_of(tmp_path / "shop.toml")).get("/peers").text
+    settings_of(tmp_path, "shop", certificates='revoked = "revoked.crl"')
+    client = logged_in(console_of(tmp_path / "shop.toml"))
+    assert "No certificate is revoked." in client.get("/peers").text
+    revoke(tmp_path, "bank")
+    assert f"<li>{describe(tmp_path / 'bank.crt').serial:x}</li>" in client.get("/peers").text
+    (tmp_path / "revoked.crl").write_text("damaged")
+    text = client.get("/peers").text
+    assert "No certificate is revoked." not in text
+    assert re.search(r'class="error">VB-\d{4}: .*href="/errors/VB-', text)
