@@ -33,7 +33,7 @@ drill: .venv/developer
 	$(DRILL)/fuzz.py --out out/drill/inputs.json
 	$(DRILL)/fuzz.py --jobs 500 --out out/drill/messages.json
 	$(DRILL)/participants.py > out/drill/participants.json
-	$(DRILL)/dropouts.py > out/drill/dropouts.json
+	$(DRILL)/dropouts.py --deaf > out/drill/dropouts.json
 	$(DRILL)/soak.py --out out/drill/soak.json --plot out/drill/soak.svg
 
 # Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,

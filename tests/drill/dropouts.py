@@ -1,17 +1,19 @@
 """Participants of `secagg` with dropouts, as processes over mutual TLS, that are killed while the job trains.
 
-    python tests/drill/dropouts.py [--moments 20] [--trees 6]
+    python tests/drill/dropouts.py [--moments 20] [--trees 6] [--deaf]
 
 Five participants, of which two may be lost. One is killed at each moment: when the server sends it the message of that
 number. One is killed and started again, soon or after many trees; so is one whose owner meanwhile allows no return. Two
-are killed at once; then as many are left as the job needs. Prints one JSON object for each case: what was recorded, and
-whether everybody who is left has the same finished model.
+are killed at once; then as many are left as the job needs. With `--deaf`, one is stopped, and keeps its connections
+(this takes a minute). Prints one JSON object for each case: what was recorded, and whether everybody who is left has
+the same finished model.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -52,6 +54,7 @@ class Case:
     back: int | None = None
     may_return: bool = True
     trees: int | None = None  # of its job, if not as many as of the others
+    signal: int = signal.SIGKILL
     killed: set[str] = field(default_factory=set)
 
 
@@ -87,6 +90,11 @@ class Village:
         text = file.read_text().replace(rule, "[policy]\n")
         file.write_text(text if returns else text.replace("[policy]\n", rule))
 
+    def strike(self, name: str, number: int) -> None:
+        self.daemons[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self.daemons[name].wait(10)
+
     def trees_of(self, case: Case) -> int:
         return self.trees if case.trees is None else case.trees
 
@@ -106,6 +114,8 @@ class Village:
         with coordinate(load_party(self.folder / f"{HUB}.toml"), load_job(path)) as driver:
             self.arm(driver, case)
             run, outcome = driver.train()
+        for name in case.killed if case.back is None else ():  # also those that were stopped only
+            self.strike(name, signal.SIGKILL)
         return self.verdict(case, run, outcome) | {"seconds": round(time.perf_counter() - began, 2)}
 
     def arm(self, driver: Coordinator, case: Case) -> None:
@@ -120,8 +130,7 @@ class Village:
                 sent[0] += sent[0] > 0 or isinstance(message, RosterRequest)
                 if case.kills.get(name) == sent[0] and name not in case.killed:
                     case.killed.add(name)
-                    self.daemons[name].kill()
-                    self.daemons[name].wait(10)
+                    self.strike(name, case.signal)
                 return send(message)
 
             made.send = counted
@@ -165,7 +174,7 @@ class Village:
             daemon.kill()
 
 
-def cases(moments: int, trees: int) -> list[Case]:
+def cases(moments: int, trees: int, deaf: bool) -> list[Case]:
     """A tree takes four messages: its roster, and one for each level. The last one is the model."""
     last = 4 * trees + 1
     steps = [1 + (last - 1) * at // max(moments - 1, 1) for at in range(moments)]
@@ -175,13 +184,14 @@ def cases(moments: int, trees: int) -> list[Case]:
         Case("returns-late", {"p01": 6}, back=14, trees=18),  # it missed more levels than one packet holds
         Case("may-not-return", {"p02": 6}, back=2, may_return=False),
         Case("two", {"p00": 7, "p03": 7}),
+        *([Case("deaf", {"p01": 6}, signal=signal.SIGSTOP)] if deaf else []),
     ]
 
 
-def drill(folder: Path, moments: int, trees: int) -> list[dict[str, Any]]:
+def drill(folder: Path, moments: int, trees: int, deaf: bool) -> list[dict[str, Any]]:
     village = Village(folder, trees)
     try:
-        return [village.run(case) for case in cases(moments, trees)]
+        return [village.run(case) for case in cases(moments, trees, deaf)]
     finally:
         village.close()
 
@@ -190,9 +200,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=20)
     parser.add_argument("--trees", type=int, default=6)
+    parser.add_argument("--deaf", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dropouts-") as folder:
-        found = drill(Path(folder), options.moments, options.trees)
+        found = drill(Path(folder), options.moments, options.trees, options.deaf)
     print("\n".join(map(json.dumps, found)))
     raise SystemExit(0 if all(each["good"] for each in found) else 1)
 

@@ -439,6 +439,21 @@ def test_the_comparer_serves_one_group_once():
             authority.handle(party, message)
 
 
+def test_rows_are_sent_to_a_group_of_the_job_only():
+    options = {**QUIET, "least_participants": 2}
+    federation = HorizontalFederation("mal", dealt(whole(), [200, 200, 200]), config_of(options))
+    side = federation.participants["p0"]
+    schema = side.introduce().schema
+    for group, match in (
+        (("p0",), "a group of 1, and the job needs 2"),
+        (("p0", "p0"), "named twice"),
+        (("p0", "p9"), "not one that the job names"),
+    ):
+        with pytest.raises(MalformedMessage, match=match):
+            side.handle(RowsRequest(schema, group))
+    assert federation.train()
+
+
 # --- refusals and losses --------------------------------------------------------------------------------------
 
 

@@ -84,8 +84,13 @@ class MalParticipant(ParticipantRole):
             return self._answered[1]
         if self._context.party not in request.participants:
             raise UnexpectedMessage("rows were requested for a group without this participant")
-        if len(set(request.participants)) != len(request.participants):
-            raise MalformedMessage("a participant is named twice")
+        group = set(request.participants)
+        if len(group) != len(request.participants) or not group <= set(self._context.participants):
+            raise MalformedMessage("a participant is named twice, or is not one that the job names")
+        if len(group) < self._options.least_participants:  # in a small group it is known whose the extremes are
+            raise MalformedMessage(
+                f"rows were requested for a group of {len(group)}, and the job needs {self._options.least_participants}"
+            )
         schema = Schema.from_json(request.schema)
         if self._keys is None:
             self._keys = self._ask_for_keys()
