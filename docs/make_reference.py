@@ -35,6 +35,7 @@ from veilboost.party.settings import Limits, LoggingSettings, PartySettings
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
@@ -147,6 +148,8 @@ def parameters_page() -> str:
                 for loss in losses
             ],
         ),
+        "Which objectives a protocol trains at its default options, as validation answers:",
+        table(("protocol", "trains", "refuses, and why"), map(_objectives_of, all_protocols().values())),
         "## Metrics",
         table(
             ("metric", "better is", "meaning"),
@@ -161,6 +164,29 @@ def parameters_page() -> str:
             ],
         ),
     )
+
+
+def _objectives_of(spec: ProtocolSpec) -> tuple[str, str, str]:
+    """The objectives that a protocol trains, and for each reason those that it refuses."""
+    trained, refused = list[str](), dict[str, list[str]]()
+    for loss in (*LOSSES, CustomObjective):
+        custom = loss is CustomObjective
+        config = spec.settled(TrainingConfig(objective="regression" if custom else loss.name))
+        classes = ("0", "1", "2")[: 3 if loss.name == "multiclass" else 2]
+        try:
+            validate(ResolvedJob(spec, config, custom_loss=_no_loss if custom else None, classes=classes))
+        except VeilBoostError as error:
+            what = error.what.replace(f"; objective is {config.objective!r}", "")
+            what = what.replace(f"objective {config.objective!r}", "these objectives")
+            refused.setdefault(f"{what} ({error.remedy})", []).append(f"`{loss.name}`")
+        else:
+            trained.append(f"`{loss.name}`")
+    whole = "all" if not refused else ", ".join(trained)
+    return f"`{spec.name}`", whole, "; ".join(f"{', '.join(names)}: {reason}" for reason, names in refused.items())
+
+
+def _no_loss(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    return y_pred, y_true
 
 
 def _documented(cls: type) -> dict[str, tuple[str, str]]:

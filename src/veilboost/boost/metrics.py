@@ -314,9 +314,7 @@ error = _mean_of(
 )
 rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
 mae = _mean_of("Mean absolute error.", _distances, _check)
-poisson_deviance = _mean_of(
-    "Mean Poisson deviance; labels are 0 or more, predictions above 0.", _poisson_terms, _check
-)
+poisson_deviance = _mean_of("Mean Poisson deviance; labels are 0 or more, predictions above 0.", _poisson_terms, _check)
 gamma_deviance = _mean_of("Mean gamma deviance; labels and predictions are above 0.", _gamma_terms, _check)
 mlogloss = _mean_of(
     "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes

@@ -101,6 +101,8 @@ def validate(job: ResolvedJob) -> None:
     spec, config = job.spec, job.config
     check_config(spec, config)
     check_job(job.engine, spec.name, spec.engines, config, job.custom_loss is not None)
+    if job.custom_loss is not None:
+        _check_custom_loss(job)
     if spec.declared_classes:
         _check_claims(job)
     if job.started:
@@ -145,6 +147,21 @@ def check_start(spec: ProtocolSpec, config: TrainingConfig) -> None:
         )
 
 
+def _check_custom_loss(job: ResolvedJob) -> None:
+    """The caller's function exists at the active party only, and nothing bounds what it returns."""
+    spec = job.spec
+    if spec.setting == "horizontal":
+        raise UnsupportedCombination(
+            f"{spec.name} takes no custom objective: every participant would have to run the same code",
+            "choose an objective by name",
+        )
+    if spec.declared_classes or job.config.options.get("private_leaves"):
+        raise UnsupportedCombination(
+            f"{spec.name}: noise is scaled to a known bound on the gradients, which a custom objective does not have",
+            "choose an objective by name, or use the protocol lattice",
+        )
+
+
 def _check_leaf_quantiles(spec: ProtocolSpec, config: TrainingConfig) -> None:
     """The active party computes such leaves from labels of its own, without noise."""
     if spec.setting == "horizontal":
@@ -177,11 +194,6 @@ def settle(spec: ProtocolSpec, config: TrainingConfig) -> TrainingConfig:
 def _check_claims(job: ResolvedJob) -> None:
     """The claim limits the influence of one label: the loss must bound it, and labels may not choose the trees."""
     name, objective = job.spec.name, job.config.objective
-    if job.custom_loss is not None:
-        raise UnsupportedCombination(
-            f"{name} needs a loss whose gradients are at most 1, which is unknown for a custom objective",
-            'set objective to "binary" or "multiclass", or use the protocol lattice',
-        )
     if objective == "auto":
         raise UnsupportedCombination(
             f'{name} needs to know the loss before it reads labels, but objective is "auto"',

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost import HorizontalRegressor, VerticalRegressor
+from veilboost import HorizontalRegressor, VerticalClassifier, VerticalRegressor
 from veilboost.boost.limits import level_columns
 from veilboost.config import TrainingConfig
 from veilboost.errors import MissingColumn, MixedTypes, UnsupportedCombination
@@ -186,6 +187,34 @@ def test_predictions_are_monotone(objective, interactions):
     for name, way in DIRECTIONS.items():
         assert largest_violation(model, X[:200], NAMES.index(name), way) <= 0, name
     assert largest_violation(free, X[:200], 0, 1) > 0.01, "the labels break the constraint"
+
+
+@pytest.mark.parametrize("data", [load_diabetes, load_breast_cancer])
+@pytest.mark.parametrize("protocol", ["plain", "lattice"])
+def test_predictions_are_monotone_on_real_data(data, protocol):
+    """Columns of both parties, against the direction that the labels suggest for one of them."""
+    X, y = data(return_X_y=True)
+    X, count = X[:, :8], 4 if protocol == "lattice" else 30
+    # Of the active party and of the passive party, one each with and against its correlation with the labels.
+    ways = {at: int(np.sign(np.corrcoef(X[:, at], y)[0, 1])) * (-1 if at in {1, 5} else 1) for at in (1, 2, 5, 7)}
+    estimator = VerticalRegressor if data is load_diabetes else VerticalClassifier
+    common = {"protocol": protocol, "parties": 2, "n_estimators": count, "max_bin": 16, "min_child_weight": 0.1}
+    free, model = (estimator(**common, monotone_constraints=constraints).fit(X, y) for constraints in (None, ways))
+    used = {int(column) for tree in model.joined_.trees for column in tree.feature[tree.left >= 0]}
+    place = [info.name for info in model.joined_.columns]
+    assert any(place.index(f"x{at}") in used for at in ways), "a split by a constrained column"
+
+    def violation(fitted, at):
+        rising = np.unique(np.quantile(X[:, at], np.linspace(0, 1, 60)))
+        curves = []
+        for value in rising:
+            moved = X[::5].copy()
+            moved[:, at] = value
+            curves.append(ways[at] * fitted.predict(moved, output_margin=True))
+        return -np.diff(curves, axis=0).min()
+
+    assert max(violation(model, at) for at in ways) <= 0
+    assert max(violation(free, at) for at in ways) > 0.01, "the data break the constraints"
 
 
 def paths(tree, node=0, above=()):

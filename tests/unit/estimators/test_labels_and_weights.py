@@ -6,7 +6,7 @@ from sklearn.datasets import load_iris
 from xgboost import XGBRegressor
 
 from veilboost import VerticalClassifier, VerticalRegressor
-from veilboost.errors import InvalidParameter
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 pytestmark = pytest.mark.fast
 
@@ -102,6 +102,20 @@ def test_own_objective_in_the_former_order_is_refused(people: pd.DataFrame) -> N
 def test_own_objective_is_for_two_classes(people: pd.DataFrame) -> None:
     with pytest.raises(ValueError, match=r"^VB-1004: .* two classes"):
         VerticalClassifier(objective=logistic).fit(people[COLUMNS], people["branch"])
+
+
+@pytest.mark.parametrize("protocol", ["elxgb", "ldp"])
+def test_own_objective_has_no_private_leaves(people: pd.DataFrame, protocol: str) -> None:
+    """Their noise is scaled to the range of a known loss."""
+    options = {"private_leaves": True, "clip": 1.0, "clip_hessian": 1.0}
+    options |= {"backend": "lattice"} if protocol == "elxgb" else {}
+    common = {"protocol": protocol, "options": options, "min_child_weight": 0.0, "base_score": 0.5, "n_estimators": 1}
+    X, y = people[["age", "income"]], people["late"]
+    VerticalClassifier(objective="binary", **common).fit(X, y)
+    with pytest.raises(UnsupportedCombination, match="which a custom objective does not have"):
+        VerticalClassifier(
+            objective=lambda y_true, y_pred: (100 * (y_pred - y_true), np.full_like(y_true, 0.1)), **common
+        ).fit(X, y)
 
 
 # --- weights ----------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ def test_the_role_itself_wants_a_bounded_loss_and_no_two_trees_for_two_classes(m
     from veilboost.protocols import validation
 
     monkeypatch.setattr(validation, "_check_claims", lambda job: None)
+    monkeypatch.setattr(validation, "_check_custom_loss", lambda job: None)
     for wrong in (lambda: simulated(AMOUNT), lambda: simulated(FLAG, loss=own_loss, objective="binary")):
         with pytest.raises(UnsupportedCombination, match="at most 1"):
             wrong()

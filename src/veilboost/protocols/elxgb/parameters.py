@@ -75,7 +75,8 @@ def refuse(config: TrainingConfig) -> None:
     perturb.refuse_void_noise(config, options, "elxgb")
     if ranges_of(config, options).h == 0:
         raise InvalidParameter(
-            f"hessians of objective {config.objective!r} have no bound, but noise must hide their whole range",
+            f"elxgb knows no bound on the hessians of objective {config.objective!r}, and noise must hide their whole "
+            "range",
             "set clip_hessian to a bound above 0",
         )
     if options.private_leaves:

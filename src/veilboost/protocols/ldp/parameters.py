@@ -67,8 +67,9 @@ def refuse(config: TrainingConfig) -> None:
     ranges = ranges_of(config, options)
     if ranges.g == 0 or ranges.h == 0:
         raise InvalidParameter(
-            f"gradients of objective {config.objective!r} have no bound, but noise must hide their whole range",
-            "set clip (and clip_hessian, for poisson) to a bound above 0",
+            f"ldp knows no bound on the gradients of objective {config.objective!r}, and noise must hide their whole "
+            "range",
+            "set clip (and clip_hessian, unless objective is regression) to a bound above 0",
         )
 
 

@@ -274,7 +274,7 @@ def refuse(config: TrainingConfig) -> None:
         )
     if config.objective not in ("auto", "binary", "multiclass") and options.clip is None:
         raise UnsupportedCombination(
-            f"the gradients of {config.objective} have no bound that noise could be scaled to",
+            f"masked knows no bound on the gradients of objective {config.objective!r}, to which noise could be scaled",
             "set the option clip to a bound on the gradients",
         )
 
