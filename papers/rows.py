@@ -57,6 +57,12 @@ def by(rows: Rows, name: str) -> Iterator[tuple[Any, list[Row]]]:
         yield value, picked(rows, **{name: value})
 
 
-def points(values: Sequence[float]) -> list[tuple[float, float]]:
-    """A curve that has a value after each tree, for a plot."""
-    return [(float(number), value) for number, value in enumerate(values, start=1)]
+def curve(row: Row, name: str) -> list[tuple[float, float, float]]:
+    """A list of values after each tree, for a plot, with their deviations."""
+    values, deviations = row[name], row.get(f"{name}_sd") or [0.0] * len(row[name])
+    return [(float(at), *both) for at, both in enumerate(zip(values, deviations, strict=True), start=1)]
+
+
+def point(row: Row, x: str, y: str) -> tuple[float, float, float]:
+    """A point of a plot, with its deviation."""
+    return row[x], row[y], row.get(f"{y}_sd") or 0.0

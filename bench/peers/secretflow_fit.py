@@ -72,7 +72,7 @@ def sgb(sf: Any, parameters: dict[str, Any], addresses: Addresses) -> Any:
 
 
 def ss_xgb(sf: Any, parameters: dict[str, Any], addresses: Addresses) -> Any:
-    """Everything but the owner of a split is computed on shares of two parties, whose triples are dealt by one."""
+    """Everything but the owner of a split is computed on secret shares; the first party generates the triples."""
     # What a user of ss_xgb writes: from here
     from secretflow.ml.boost.ss_xgb_v import Xgb
 

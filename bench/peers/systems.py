@@ -124,7 +124,7 @@ SYSTEMS = (
     _fedtree("vertical", "dp", f"its DP, epsilon {EPSILON:g}"),
     _fedtree("vertical", "he", "gradients encrypted", "Paillier 512, fixed", slow=True),
     _secretflow("sgb", "SGB", "gradients encrypted", f"Okamoto-Uchiyama {KEY_BITS}"),
-    _secretflow("ss_xgb", "SS-XGB", "all but owners of splits secret-shared; triples by the first party", "SEMI2K"),
+    _secretflow("ss_xgb", "SS-XGB", "all but owners of splits secret-shared; triples from the first party", "SEMI2K"),
     System(
         "sf-heu 0.5.2b0, a tree's exchanges alone",
         "gradients encrypted",

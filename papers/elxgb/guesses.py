@@ -12,7 +12,7 @@ import numpy as np
 
 from papers.elxgb.setting import DELTA, EPSILONS, NAMES, PAPER, PARTIES, SETS, TREES, job, table_of
 from papers.fingerprint import small_run
-from papers.rows import Line, Row, Rows, by, picked
+from papers.rows import Line, Row, Rows, by, picked, point
 from papers.rules import Rule
 from papers.tables import among, hold_out, labels
 from papers.target import EXACT, Cell, Claim, Context, Near, Target
@@ -92,6 +92,7 @@ def table(lines: list[Line]) -> Rows:
     found: list[Row] = []
     for line in lines:
         rates = {f"tree_{at}": rate for at, rate in enumerate(line["trees"], start=1)}
+        rates |= {f"tree_{at}_sd": spread for at, spread in enumerate(line["trees_sd"], start=1)}
         printed = {f"paper_tree_{at}": rate for at, rate in enumerate(PAPER_GUESSES[line["epsilon"]], start=1)}
         others = {
             name: line[name] for name in ("data", "rate", "epsilon", "together", "together_sd", "majority", "runs")
@@ -146,11 +147,11 @@ def plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for data, own in by(picked(rows, rate=RATES[0]), "data"):
         lines = {
-            f"tree {at}": [(row["epsilon"], row[f"tree_{at}"]) for row in own]
+            f"tree {at}": [point(row, "epsilon", f"tree_{at}") for row in own]
             for at in range(1, TREES + 1)
             if all(f"tree_{at}" in row for row in own)
         }
-        lines["later trees added up"] = [(row["epsilon"], row["together"]) for row in own]
+        lines["later trees added up"] = [point(row, "epsilon", "together") for row in own]
         lines |= {f"tree {at}, published": [(row["epsilon"], row[f"paper_tree_{at}"]) for row in own] for at in (1, 2)}
         published = [name for name in lines if "published" in name]
         charts.append(line_chart(NAMES[data], "epsilon", "labels guessed right", lines, dashed=published))

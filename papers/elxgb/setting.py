@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from papers.rows import Rows, by, picked
+from papers.rows import Rows, by, picked, point
 from papers.target import Context
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
@@ -81,6 +81,6 @@ def panels(title: str, rows: Rows, y: str, label: str, axes: Sequence[str], *, l
     for data, of_data in by(rows, "data"):
         for along in axes:
             own = picked(of_data, along=along)
-            lines = {name: [(row["value"], row[y]) for row in of] for name, of in by(own, "method")}
+            lines = {name: [point(row, "value", y) for row in of] for name, of in by(own, "method")}
             charts.append(line_chart(NAMES[data], along, label, lines, log_y=log))
     return sheet(title, charts)

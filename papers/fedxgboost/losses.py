@@ -10,7 +10,7 @@ from papers.fedxgboost.setting import CONFIG, CREDIT_1, CREDIT_2, EPSILONS, MECH
 from papers.fingerprint import small_run
 from papers.measure import learning, training_seconds
 from papers.noise import Method
-from papers.rows import Line, Row, Rows, picked, points, the
+from papers.rows import Line, Row, Rows, curve, picked, the
 from papers.rules import Rule
 from papers.target import Cell, Claim, Context, Near, Target
 from veilboost.report.plots import line_chart, sheet
@@ -125,7 +125,7 @@ def plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for epsilon in EPSILONS:
         own = [row for row in rows if row["epsilon"] in (0.0, epsilon)]
-        seen, unseen = ({_name(row): points(row[name]) for row in own} for name in ("loss", "test_loss"))
+        seen, unseen = ({_name(row): curve(row, name) for row in own} for name in ("loss", "test_loss"))
         late = {name: some[4:] for name, some in seen.items()}
         for title, lines in (("training rows", seen), ("training rows, from tree 5", late), ("test rows", unseen)):
             charts.append(line_chart(f"epsilon {epsilon:g}, {title}", "trees", "loss", lines, dashed=(PLAIN.name,)))

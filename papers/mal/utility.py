@@ -21,7 +21,7 @@ from papers.mal.setting import (
     split,
     stumps,
 )
-from papers.rows import Line, Row, Rows, by, picked, the
+from papers.rows import Line, Row, Rows, by, picked, point, the
 from papers.rules import Rule
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Near, Target
 from veilboost.config import TrainingConfig
@@ -101,10 +101,18 @@ def _settings(rows: Rows) -> list[tuple[str, int, list[Row]]]:
     return [(data, trees, of) for data, own in by(every, "data") for trees, of in by(own, "trees")]
 
 
-def _at(own: Rows, method: str, epsilon: float = 0.0, metric: str = HARD) -> float:
-    """The AUC at the paper's best number of buckets."""
+def _row_at(own: Rows, method: str, epsilon: float) -> Row:
+    """At the paper's best number of buckets."""
     buckets = {} if method == CENTRAL else {"buckets": BEST_BUCKETS[own[0]["data"]][own[0]["trees"]]}
-    return the(own, metric, method=method, epsilon=epsilon, **buckets)
+    return picked(own, method=method, epsilon=epsilon, **buckets)[0]
+
+
+def _at(own: Rows, method: str, epsilon: float = 0.0, metric: str = HARD) -> float:
+    return _row_at(own, method, epsilon)[metric]
+
+
+def _spread(own: Rows, method: str, epsilon: float = 0.0) -> float:
+    return _row_at(own, method, epsilon).get(f"{HARD}_sd", 0.0)
 
 
 def _sweep(own: Rows, metric: str = HARD) -> list[tuple[float, float]]:
@@ -149,7 +157,7 @@ def claim_of_figure(rows: Rows) -> Claim:
     listed: list[str] = []
     nearer: list[bool] = []
     for data, trees, own in _settings(rows):
-        best = max(_sweep(own), key=lambda point: point[1])
+        best = max(_sweep(own), key=lambda place: place[1])
         printed = the(PUBLISHED, "xgboost", data=data, trees=trees)
         nearer.append(abs(_at(own, CENTRAL) - printed) < abs(_at(own, CENTRAL, metric=SCORED) - printed))
         listed.append(
@@ -209,10 +217,13 @@ def plot_of_figure(rows: Rows, label: str) -> str:
     for trees, of in by(picked(rows, rate=RATE), "trees"):
         named = [(PAPER_NAMES[data], own) for data, own in by(of, "data")]
         levels = {f"{name}, XGBoost": _at(own, CENTRAL) for name, own in named}
-        lines = {name: _sweep(own) for name, own in named}
+        lines = {
+            name: sorted(point(row, "buckets", HARD) for row in picked(own, method=MAL, epsilon=0.0))
+            for name, own in named
+        }
         charts.append(line_chart(f"T = {trees}, no noise", "buckets", "AUC of classes, percent", lines, across=levels))
         noisy = {
-            name: [(row["epsilon"], row[HARD]) for row in picked(own, method=MAL) if row["epsilon"] > 0]
+            name: [point(row, "epsilon", HARD) for row in picked(own, method=MAL) if row["epsilon"] > 0]
             for name, own in named
         }
         charts.append(line_chart(f"T = {trees}, the paper's best buckets", "epsilon", "AUC of classes, percent", noisy))
@@ -220,6 +231,14 @@ def plot_of_figure(rows: Rows, label: str) -> str:
 
 
 def plot_of_table(rows: Rows, label: str) -> str:
+    errors = {
+        f"{PAPER_NAMES[data]}, T = {trees}": {
+            "XGBoost, depth 1": _spread(own, CENTRAL),
+            "MAL": _spread(own, MAL),
+            "MAL, epsilon 4": _spread(own, MAL, 4.0),
+        }
+        for data, trees, own in _settings(rows)
+    }
     bars = {
         f"{PAPER_NAMES[data]}, T = {trees}": {
             "XGBoost, depth 1": _at(own, CENTRAL),
@@ -230,7 +249,7 @@ def plot_of_table(rows: Rows, label: str) -> str:
         }
         for data, trees, own in _settings(rows)
     }
-    return bar_chart(f"{label}: what noise costs", "AUC of classes, percent", bars, start=50.0, digits=1)
+    return bar_chart(f"{label}: what noise costs", "AUC of classes, percent", bars, errors=errors, start=50.0, digits=1)
 
 
 def _target(

@@ -19,7 +19,7 @@ from papers.maskedxgboost.setting import (
     table_of,
 )
 from papers.measure import attacked
-from papers.rows import Row, Rows, by, picked
+from papers.rows import Row, Rows, by, picked, point
 from papers.rules import Rule
 from papers.tables import among
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Near, Target
@@ -170,7 +170,7 @@ def _charts(rows: Rows, along: str, apart: str, x_label: str, title: str) -> str
     for data, own in by(rows, "data"):
         lines = {
             f"{words}, {apart.replace('_ap', '_AP')} {value:g}": sorted(
-                (row[along], row[who]) for row in picked(own, **{apart: value})
+                point(row, along, who) for row in picked(own, **{apart: value})
             )
             for who, words in (("paper", "the paper's attack"), ("ours", "ours"))
             for value in sorted({row[apart] for row in rows})

@@ -25,7 +25,7 @@ from papers.maskedxgboost.setting import (
 )
 from papers.measure import learning, training_seconds
 from papers.noise import DELTA, NON_PRIVATE, Method, federboost, masked
-from papers.rows import Line, Row, Rows, by, picked, points
+from papers.rows import Line, Row, Rows, by, curve, picked, point
 from papers.rules import Rule
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Near, Target
 from veilboost.data.table import PartyTable
@@ -225,7 +225,7 @@ def utility_plot(rows: Rows, label: str) -> str:
         levels = {row["method"]: row["auc"] for row in own if not row["eps_ap"]}
         for reading in (*READINGS, ENTRY):
             some = [row for row in picked(own, reading=reading) if row["eps_ap"]]
-            lines = {name: sorted((row["eps_ap"], row["auc"]) for row in of) for name, of in by(some, "method")}
+            lines = {name: sorted(point(row, "eps_ap", "auc") for row in of) for name, of in by(some, "method")}
             title = f"{PAPER_NAMES[data]}, epsilon {reading}"
             charts.append(line_chart(title, "epsilon of the active party", "AUC", lines, across=levels))
     return sheet(f"{label}: AUC against epsilon", charts)
@@ -306,7 +306,7 @@ def convergence_plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for data, own in by(rows, "data"):
         for epsilon in sorted({row["eps_ap"] for row in own} - {0.0}):
-            lines = {row["method"]: points(row["auc"]) for row in own if row["eps_ap"] in (0.0, epsilon)}
+            lines = {row["method"]: curve(row, "auc") for row in own if row["eps_ap"] in (0.0, epsilon)}
             title = f"{PAPER_NAMES[data]}, epsilon {epsilon:g}"
             charts.append(line_chart(title, "trees", "AUC", lines, dashed=(NON_PRIVATE.name,)))
     return sheet(f"{label}: training", charts)
@@ -388,8 +388,8 @@ def ablation_claim(rows: Rows) -> Claim:
 def ablation_plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for data, own in by(rows, "data"):
-        final = {how: [(row["eps_pp"], row["final_auc"]) for row in of] for how, of in by(own, "reading")}
-        trees = {f"eps_PP {row['eps_pp']:g}": points(row["auc"]) for row in picked(own, reading=COMPOSED)}
+        final = {how: [point(row, "eps_pp", "final_auc") for row in of] for how, of in by(own, "reading")}
+        trees = {f"eps_PP {row['eps_pp']:g}": curve(row, "auc") for row in picked(own, reading=COMPOSED)}
         name = PAPER_NAMES[data]
         charts.append(line_chart(f"{name}, after 60 trees", "epsilon of the passive party", "AUC", final))
         charts.append(line_chart(f"{name}, epsilon {COMPOSED}", "trees", "AUC", trees))

@@ -17,7 +17,7 @@ from papers.maskedxgboost.curves import ALONE
 from papers.maskedxgboost.setting import CONFIG, DEPTH, PAPER, TREES, table_of
 from papers.measure import attacked, learning
 from papers.noise import NON_PRIVATE
-from papers.rows import Line, Row, Rows, by, picked, the
+from papers.rows import Line, Row, Rows, by, picked, point, the
 from papers.rules import Rule
 from papers.tables import among
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Near, Target
@@ -139,7 +139,7 @@ def plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for data, own in by(rows, "data"):
         noisy, broken = picked(own, method=MASKED), picked(own, method=ATTACKS)
-        lines = {MASKED: [(row["eps_ap"], row["auc"]) for row in noisy]}
+        lines = {MASKED: [point(row, "eps_ap", "auc") for row in noisy]}
         levels = {name: the(own, "auc", method=name) for name in (ALONE, LEFT_OUT)}
         title, x = PAPER_NAMES[data], "eps_AP, of one entry of one vector"
         charts.append(line_chart(title, x, "AUC", lines, log_x=True, across=levels))

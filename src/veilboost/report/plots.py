@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from veilboost.report import svg
 
-Point = tuple[float, float]
+Point = tuple[float, float] | tuple[float, float, float]  # x and y, and how far y varies: drawn as a band
 _MANY = 40  # the most points that are drawn with marks
 _FINEST = 1e-6  # the finest step of an axis, relative to the largest value
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -41,7 +41,7 @@ def line_chart(
     Parameters
     ----------
     series
-        Points (x, y) by name, in the order in which they are joined.
+        Points by name, in the order in which they are joined: (x, y), or (x, y, deviation) with a band around the line.
     dashed
         Names whose lines are dashed.
     across
@@ -51,7 +51,13 @@ def line_chart(
     reach
         Values that the y axis includes, so that several charts have the same axis.
     """
-    lines = {name: _finite(points, log_x, log_y) for name, points in series.items()}
+    found = {name: _finite(points, log_x, log_y) for name, points in series.items()}
+    lines = {name: [(x, y) for x, y, _ in points] for name, points in found.items()}
+    bands = {
+        name: [(x, max(y - d, y / 10) if log_y else y - d, y + d) for x, y, d in points]
+        for name, points in found.items()
+        if any(d > 0.0 for _, _, d in points)
+    }
     levels = {name: y for name, y in (across or {}).items() if math.isfinite(y) and not (log_y and y <= 0)}
     names = list(order or [*lines, *levels])
     parts, top = svg.heading(title, width)
@@ -59,10 +65,14 @@ def line_chart(
         keys, top = svg.legend(names, width, top, "line", dashed, levels)
         parts += keys
     every = [point for points in lines.values() for point in points]
-    ys = fit([*(y for _, y in every), *levels.values(), *reach], height - 44, top + 22, log=log_y)
+    edges = [y for points in bands.values() for _, low, high in points for y in (low, high)]
+    ys = fit([*(y for _, y in every), *edges, *levels.values(), *reach], height - 44, top + 22, log=log_y)
     left = 34 + max(svg.width_of(label) for _, label in ys.labels)
     xs = fit((x for x, _ in every), left, width - 18, log=log_x, margin=0.02)
     parts += _axes(xs, ys, x_label, y_label)
+    for name, points in bands.items():
+        lower, upper = ([(xs.place(x), ys.place(edge)) for x, *both in points for edge in [both[at]]] for at in (0, 1))
+        parts.append(svg.band(names.index(name), lower, upper))
     for name, points in lines.items():
         at, placed = names.index(name), [(xs.place(x), ys.place(y)) for x, y in points]
         parts.append(svg.stroke(at, placed, dashed=name in dashed))
@@ -203,15 +213,17 @@ def _axes(xs: Scale, ys: Scale, x_label: str, y_label: str) -> list[str]:
     return parts
 
 
-def _finite(points: Sequence[Point], log_x: bool, log_y: bool) -> list[Point]:
+def _finite(points: Sequence[Point], log_x: bool, log_y: bool) -> list[tuple[float, float, float]]:
+    """The points that can be drawn, with their deviations; 0 where there is none."""
+    found = [(point[0], point[1], point[2] if len(point) == 3 else 0.0) for point in points]
     return [
-        (x, y)
-        for x, y in points
+        (x, y, d if math.isfinite(d) and d > 0.0 else 0.0)
+        for x, y, d in found
         if math.isfinite(x) and math.isfinite(y) and not (log_x and x <= 0) and not (log_y and y <= 0)
     ]
 
 
-def _line_text(name: str, points: Sequence[Point]) -> str:
+def _line_text(name: str, points: Sequence[tuple[float, float]]) -> str:
     """A line in words: all points if there are few, otherwise the first, last, lowest and highest."""
     if not points:
         return f"{name}: no points."

@@ -116,6 +116,12 @@ def stroke(at: int, points: Sequence[tuple[float, float]], dashed: bool = False)
     return tag("polyline", points=path, fill="none", **look, class_=f"s{nth}")
 
 
+def band(at: int, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]]) -> str:
+    """The area between two lines of series `at`."""
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*lower, *reversed(upper)))
+    return tag("polygon", points=path, **filled(at), fill_opacity="0.15")
+
+
 def mark(at: int, x: float, y: float, r: float = 3.6) -> str:
     """A point of series `at`: a disc, square, triangle, diamond or cross."""
     if at % 5 == 0:

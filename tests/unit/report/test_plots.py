@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fast
 SPACE = "{http://www.w3.org/2000/svg}"
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cn", "Co")), max_size=30)
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
-POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8)
+POINTS = st.lists(st.tuples(NUMBERS, NUMBERS) | st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=8)
 
 
 def parse(svg: str) -> ElementTree.Element:
@@ -55,6 +55,27 @@ def stays_on_its_sheet(svg: str) -> None:
     for x, y in places(parse(svg)):
         assert -1 <= x <= width + 1
         assert -1 <= y <= height + 1
+
+
+# --- bands ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_deviations_are_a_band_around_the_line(log_y: bool) -> None:
+    drawn = line_chart(
+        "t", "x", "y", {"a": [(0, 10.0, 2.0), (1, 12.0, 20.0)], "b": [(0, 11.0), (1, 11.0)]}, log_y=log_y
+    )
+    stays_on_its_sheet(drawn)
+    root = parse(drawn)
+    (band,) = [each for each in root.iter(f"{SPACE}polygon") if "fill-opacity" in each.attrib]
+    corners = [tuple(map(float, pair.split(","))) for pair in band.attrib["points"].split()]
+    *_, line = [each for each in root.iter(f"{SPACE}polyline") if each.attrib["class"] == "s0"]  # behind the legend's
+    middle = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+    (low, low_later, high_later, high) = corners
+    assert [low[0], low_later[0]] == [high[0], high_later[0]] == [x for x, _ in middle]
+    assert low[1] > middle[0][1] > high[1], "y grows downwards"
+    assert low_later[1] > middle[1][1] > high_later[1]
+    assert band.attrib["class"] == "f0"
 
 
 # --- scales -----------------------------------------------------------------------------------------------
