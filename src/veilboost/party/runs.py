@@ -182,7 +182,13 @@ class RunFolder:
             with reading(self.path / TABLE_KEY):
                 key = at_rest.read(self.path / TABLE_KEY)
         except FileNotFoundError:
-            return False
+            raise NothingToResume(
+                f"the run {self.path.name!r} has no {TABLE_KEY}, with which its rows are compared: it was restored "
+                "from a backup without keys, or an earlier release made it",
+                "train a new model, without continues",
+                public="the party cannot compare its rows with those of the run that the job continues; "
+                "train a new model, without continues",
+            ) from None
         return table_digest(table, key) in self.status.get("table", {}).values()
 
     @property

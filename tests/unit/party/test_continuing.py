@@ -171,6 +171,14 @@ def test_other_values_of_a_row_are_refused(town: Town, party: str) -> None:
         train(town, address, FIRST, "first", name="second")
 
 
+def test_a_run_that_was_restored_without_its_keys_does_not_say_that_its_rows_differ(town: Town) -> None:
+    with shop_of(town) as address:
+        train(town, address, FIRST, name="first")
+        (town.run_folder("shop", "first").path / "table.key").unlink()
+        with pytest.raises(VeilBoostError, match=r"VB-1703: .* cannot compare its rows"):
+            train(town, address, FIRST, "first", name="second")
+
+
 def test_jobs_that_cannot_continue_are_refused_when_they_are_read(town: Town) -> None:
     with shop_of(town) as address:
         file = town.write_job(address, config=FIRST, name="first")
