@@ -43,13 +43,6 @@ inline double rounded(double value) {
 
 constexpr std::size_t kBlock = 512;
 
-// Two versions if the loader can choose between them; without fused operations both give the same bits.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VEILBOOST_WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define VEILBOOST_WIDE
-#endif
-
 inline double sigmoid(double margin) {
   constexpr double kSafeExponent = 700.0;  // as in boost/objective.py
   const double below = margin > kSafeExponent ? kSafeExponent : margin;  // NaN stays NaN

@@ -95,8 +95,9 @@ struct JointBins {
   std::size_t groups() const { return bins.shape(1); }
   std::size_t slots() const { return static_cast<std::size_t>(first.back()); }
   std::int32_t width_of(std::int32_t column) const { return offsets[column + 1] - offsets[column]; }
-  // Whether additions are saved for a node of this many rows: a combination costs about as much as three of them.
-  bool pays(std::size_t rows) const { return groups() > 0 && rows * (columns.shape(0) - groups()) > 3 * slots(); }
+  // Whether a node of this many rows gains. Nodes with fewer do in a loop, but not in training, where these numbers
+  // and sums replace others in the caches.
+  bool pays(std::size_t rows) const { return groups() > 0 && rows * (columns.shape(0) - groups()) > 32 * slots(); }
 
   // Adds up the sums of all combinations, which are overwritten, to those of each column.
   void separate(Word* joint, Word* sums) const {

@@ -14,6 +14,13 @@
 
 #include "arrays.h"
 
+// Two versions if the loader can choose between them; without fused operations both give the same bits.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define VEILBOOST_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define VEILBOOST_WIDE
+#endif
+
 // Calls body(part) for part = 0 .. parts-1, each on its own thread; parts = 1 runs on this thread.
 template <class Body>
 void in_parallel(std::size_t parts, Body body) {

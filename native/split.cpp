@@ -54,6 +54,35 @@ struct Regularisation {
   bool enough(Sums s) const { return s.h > 0 && s.h * h_unit >= min_child_weight; }
 };
 
+// Candidates of a feature, in a form that the compiler turns into vectors: the sums of both children as doubles, then the
+// gains, minus infinity if a child has too small a hessian.
+struct Batch {
+  std::vector<double> left_g, left_h, right_g, right_h, gain;
+
+  void resize(std::size_t count) {
+    for (auto* values : {&left_g, &left_h, &right_g, &right_h, &gain}) values->resize(count);
+  }
+  void put(std::size_t c, Sums left, Sums all) {
+    left_g[c] = static_cast<double>(left.g);
+    left_h[c] = static_cast<double>(left.h);
+    right_g[c] = static_cast<double>(all.g - left.g);
+    right_h[c] = static_cast<double>(all.h - left.h);
+  }
+};
+
+// The same values as `Regularisation::score` and `enough` give, if weights have neither an L1 term nor a limit.
+VEILBOOST_WIDE void gains_of(const Regularisation& reg, double parent, std::size_t count, const double* left_g,
+                             const double* left_h, const double* right_g, const double* right_h, double* __restrict gain) {
+  const double g_unit = reg.g_unit, h_unit = reg.h_unit, lambda = reg.lambda, least = reg.min_child_weight;
+  for (std::size_t c = 0; c < count; ++c) {
+    const double gl = left_g[c] * g_unit, hl = left_h[c] * h_unit, gr = right_g[c] * g_unit, hr = right_h[c] * h_unit;
+    const double left = hl + lambda <= 0.0 ? 0.0 : gl * gl / (hl + lambda);
+    const double right = hr + lambda <= 0.0 ? 0.0 : gr * gr / (hr + lambda);
+    const bool enough = (left_h[c] > 0.0) & (hl >= least) & (right_h[c] > 0.0) & (hr >= least);
+    gain[c] = enough ? left + right - parent : -std::numeric_limits<double>::infinity();
+  }
+}
+
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
 // What limits the candidates of a node.
@@ -116,7 +145,9 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
   if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   const auto scored = [&](std::size_t part, auto bounded) {
+    const bool in_batches = !bounded && reg.alpha == 0.0 && reg.max_delta_step == 0.0;
     std::vector<double> weights;  // of a feature's bins
+    Batch batch;
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
       const std::size_t at = static_cast<std::size_t>(open.data()[k]);
       const Sums all{totals.data()[2 * at], totals.data()[2 * at + 1]};
@@ -134,6 +165,13 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         std::int32_t* sorted = order.data() + k * slots + start;
         const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};
         const bool try_left = absent.h != 0 || absent.g != 0;
+        const auto note = [&](std::size_t c, int to_left, double value) {
+          if (keep) gain[2 * c + to_left] = value;
+          if (value > best) {  // candidates are in the order of their handles: the first of equal ones wins
+            best = value;
+            best_at = 2 * (start + c) + to_left;
+          }
+        };
         const auto offer = [&](std::size_t c, Sums left, int to_left) {
           const Sums right{all.g - left.g, all.h - left.h};
           if (!reg.enough(left) || !reg.enough(right)) return;
@@ -145,11 +183,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           } else {
             value = reg.score(left) + reg.score(right) - parent;
           }
-          if (keep) gain[2 * c + to_left] = value;
-          if (value > best) {  // candidates are in the order of their handles: the first of equal ones wins
-            best = value;
-            best_at = 2 * (start + c) + to_left;
-          }
+          note(c, to_left, value);
         };
         const auto offer_both = [&](std::size_t c, Sums left) {
           offer(c, left, 0);
@@ -160,6 +194,20 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           continue;
         }
         const bool numeric = kind.data()[f] == kNumeric;
+        if (numeric && in_batches) {
+          const std::size_t ways = try_left ? 2 : 1, count = ways * values;
+          batch.resize(count);
+          Sums left{0, 0};
+          for (std::size_t c = 0; c < values; ++c) {
+            left = {left.g + bin[c].g, left.h + bin[c].h};
+            batch.put(ways * c, left, all);
+            if (try_left) batch.put(ways * c + 1, Sums{left.g + absent.g, left.h + absent.h}, all);
+          }
+          gains_of(reg, parent, count, batch.left_g.data(), batch.left_h.data(), batch.right_g.data(), batch.right_h.data(),
+                   batch.gain.data());
+          for (std::size_t i = 0; i < count; ++i) note(i / ways, static_cast<int>(i % ways), batch.gain[i]);
+          continue;
+        }
         if (!numeric) {
           weights.resize(values);
           for (std::size_t c = 0; c < values; ++c) {

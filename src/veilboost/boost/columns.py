@@ -12,7 +12,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.bins import ABOVE_ALL, NO_SETS, BinLayout, Sets, propose_cuts
-from veilboost.boost.rows import Assignments, RowFiller, RowGroups
+from veilboost.boost.rows import NO_ASSIGNMENTS, Assignments, RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
     AnyArray,
@@ -119,8 +119,7 @@ class JointBins:
             groups[at].append(column)
             sizes[at] *= width
         self._groups, saved = groups, len(widths) - len(groups)
-        # A combination costs about as much as three additions.
-        self._least_rows = 3 * sum(sizes) / saved if saved and max(sizes) < 1 << 16 else math.inf
+        self._least_rows = 32 * sum(sizes) / saved if saved and max(sizes) < 1 << 16 else math.inf
 
     def for_rows(self, count: int) -> tuple[Bins, Int32Array, Int32Array]:
         """The numbers (rows, groups), the columns of all groups, and how many of each; none if nodes are too small."""
@@ -366,7 +365,7 @@ class ColumnBlock:
     def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Assignments:
         """1 for every row of `rows.listed()` that goes left by its node's split."""
         if not rows.size:
-            return np.empty(0, dtype=np.uint8)
+            return NO_ASSIGNMENTS
         routed: list[tuple[BoolArray, Assignments]] = []
         for matrix, nodes in _by_matrix(bins.to_route, rows):
             part = rows if nodes is None else rows.of(nodes)

@@ -188,13 +188,13 @@ class NoRows(RowGroups):
         return self
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
-        return _NO_BITS
+        return NO_ASSIGNMENTS
 
     def merged(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
-        return _NO_BITS
+        return NO_ASSIGNMENTS
 
     def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
-        yield _NO_BITS
+        yield NO_ASSIGNMENTS
 
     def receiver(self, nodes: Int64Array) -> ReceivedAssignments:
         return _NOTHING_RECEIVED
@@ -250,7 +250,7 @@ class ReceivedAssignments:
         """The same, packed."""
         if not self.complete:
             raise MalformedMessage("the left/right assignments of some rows are missing")
-        return self._packed[0] if len(self._packed) == 1 else np.concatenate([_NO_BITS, *self._packed])
+        return self._packed[0] if len(self._packed) == 1 else np.concatenate([NO_ASSIGNMENTS, *self._packed])
 
     def rows_of(self, piece: UInt8Array) -> int:
         """The number of rows in the next piece. Raises unless the piece has their bits."""
@@ -261,7 +261,7 @@ class ReceivedAssignments:
         return rows
 
 
-_NO_BITS = np.empty(0, dtype=np.uint8)
+NO_ASSIGNMENTS = np.empty(0, dtype=np.uint8)
 _NOTHING_RECEIVED = ReceivedAssignments(0)
 NO_ROWS = NoRows(
     np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)

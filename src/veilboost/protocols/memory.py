@@ -38,10 +38,8 @@ def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
         table = Room(n / job.participants * (TABLE_ROW + LABEL + column * job.features[0]))
         own, others = each[0].here, [one.there + table for one in each]
     else:
-        each, column = (
-            [needs(job, count) for count in job.passive],
-            column + 2 * BIN,
-        )  # bins by rows, by columns, and of columns in groups
+        each = [needs(job, count) for count in job.passive]
+        column += 2 * BIN  # bins by rows, by columns, and of columns in groups
         own = Room(n * (TABLE_ROW + LABEL + column * job.features[0] + STATE_A), n * GRADIENTS)
         for at, one in enumerate(each):
             own += one.here if not at or one.for_each else Room(0.0, one.here.work)

@@ -57,7 +57,7 @@ class Peers:
     @property
     def names(self) -> tuple[PartyName, ...]:
         """All peers that are not away."""
-        return tuple(name for name in self._channels if name not in self.away)
+        return tuple(name for name in self._channels if name not in self.away) if self.away else tuple(self._channels)
 
     def send(self, messages: Mapping[PartyName, Message]) -> Mapping[PartyName, Pending]:
         """Start one request at each named peer. Work done before `collect` overlaps with theirs."""

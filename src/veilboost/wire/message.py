@@ -150,8 +150,9 @@ def frame_size(message: Message) -> int:
     """The size in bytes of the frame that `encode` would return."""
     plan, values = _plan(type(message)), message.__dict__
     size = plan.least_size
-    for name, _ in plan.scalars:  # most are integers; true is as long as True
-        size += len(str(values[name])) if type(values[name]) in (int, bool) else len(_to_json(values[name]))
+    for name, _ in plan.scalars:
+        value = values[name]  # most are integers; true is as long as True
+        size += len(str(value) if type(value) in (int, bool) else _to_json(value))
     for name, itemsize in plan.buffers:
         size += -size % _ALIGN + values[name].size * itemsize
     return size

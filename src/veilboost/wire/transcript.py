@@ -51,7 +51,7 @@ class Transcript:
 
     def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:
         self.owner = owner
-        self.entries: list[Entry] = []
+        self._recorded: list[tuple[float, Direction, PartyName, str, int]] = []
         self.messages: list[tuple[Direction, PartyName, Message]] = []
         self._on_disk = folder is not None
         self._keeps = record == "payload" and folder is None
@@ -72,11 +72,16 @@ class Transcript:
             # Line-buffered: if the process is killed, every message sent before is in the file.
             self._lines = open_private(folder / ENTRIES, "a", encoding="utf-8", buffering=1)
 
+    @property
+    def entries(self) -> list[Entry]:
+        """The messages so far."""
+        return [Entry(*values) for values in self._recorded]
+
     def record(
         self, direction: Direction, peer: PartyName, message: Message, size: int, frame: bytes | None = None
     ) -> None:
-        entry = Entry(time.time(), direction, peer, message.type_name(), size)
-        self.entries.append(entry)
+        when, name = time.time(), message.type_name()
+        self._recorded.append((when, direction, peer, name, size))
         if self._keeps:
             self.messages.append((direction, peer, message))
         if not self._on_disk:
@@ -86,7 +91,7 @@ class Transcript:
                 return
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
-                f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'
+                f'{{"when":{when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{name}",'
                 f'"size":{size},"offset":{offset},"reveals":{_as_json(revealed(message))}}}\n'
             )
             if self._frames is not None and frame is not None:
@@ -107,10 +112,10 @@ class Transcript:
                     stack.callback(file.close)
 
     def bytes_sent(self) -> int:
-        return sum(entry.size for entry in self.entries if entry.direction == "sent")
+        return sum(size for _, direction, _, _, size in self._recorded if direction == "sent")
 
     def messages_sent(self) -> int:
-        return sum(entry.direction == "sent" for entry in self.entries)
+        return sum(direction == "sent" for _, direction, *_ in self._recorded)
 
 
 class NoTranscript(Transcript):

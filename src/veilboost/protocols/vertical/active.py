@@ -287,7 +287,7 @@ class VerticalActive(SplitFinder):
         if len(self._known) < len(self.context.order):  # only gains are known
             return children
         least = self._current.start.scale.h_unit, 2 * self.config.min_child_weight, self.derives_siblings
-        if self.derives_siblings and level.totals[:, 1].min() * least[0] >= 2 * least[1]:
+        if self.derives_siblings and min(level.totals[:, 1].tolist()) * least[0] >= 2 * least[1]:
             return children  # of a large hessian one child has half, and one child is summed for both
         may_split = np.empty((len(choices.position), 2), dtype=np.bool_)
         for owner, request in self._requests.items():
@@ -335,8 +335,7 @@ class VerticalActive(SplitFinder):
             answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
-        first = self._current.start.number * self.context.trees_per_round
-        return (first + level.fit.group[positions]).astype(np.int32, copy=False)
+        return level.fit.group[positions] + np.int32(self._current.start.number * self.context.trees_per_round)
 
     def _split_own(self, last: LastSplit, own: messages.SplitRequest) -> tuple[Assignments, Assignments]:
         block = self._current.block
