@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 from support import QUICK_OPTIONS, make_columns, make_labels, split_among, train
+from veilboost import HorizontalClassifier
 from veilboost.boost.grower import Tree
 from veilboost.config import TrainingConfig
 from veilboost.model.explain import IMPORTANCE_KINDS, importance
@@ -23,6 +25,17 @@ def test_no_kind_of_importance_is_empty(protocol: str) -> None:
     run = train(split_among(columns, make_labels(9, columns), 2), config, protocol)
     for kind in IMPORTANCE_KINDS:
         values = [item.value for item in importance(join(run.shares), kind)]
+        assert sum(values) == pytest.approx(1.0)
+        assert min(values) >= 0
+
+
+@pytest.mark.parametrize("protocol", protocols_of("horizontal"))
+def test_no_kind_of_importance_of_a_horizontal_model_is_empty(protocol: str) -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    options = {"epsilon": 0} if protocol == "mal" else {}
+    model = HorizontalClassifier(protocol=protocol, participants=3, n_estimators=4, options=options).fit(X, y)
+    for kind in IMPORTANCE_KINDS:
+        values = [item.value for item in importance(model.joined_, kind)]
         assert sum(values) == pytest.approx(1.0)
         assert min(values) >= 0
 
