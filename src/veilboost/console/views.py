@@ -408,6 +408,9 @@ def _peer(name: str, settings: PartySettings, seen: PeerStatus | None, last: Job
         until = datetime.now(UTC) + timedelta(days=seen.certificate_days)
         times = f"{seen.round_trip_ms:.1f} ms", f"{seen.clock_difference:+d} s"
         measured = (seen.release, f"until {until:%Y-%m-%d} ({seen.certificate_days:.0f} days)", *times)
+    elif last is not None and last.driver_until is not None:
+        until = datetime.fromtimestamp(last.driver_until, UTC)
+        measured = ("–", f"until {until:%Y-%m-%d}, when it proposed its last job", "–", "–")
     return name, health, *measured, job, ", ".join(pins) or "none"
 
 

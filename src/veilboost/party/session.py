@@ -156,6 +156,7 @@ class TrainingSession(Session):
 
     def __init__(self, context: SessionContext, job: Job, proposal: Propose) -> None:
         super().__init__(context, job.name)
+        self._driver = context.peer
         settings, peer = context.settings, context.peer
         (_LOG.debug if proposal.dry_run else _LOG.info)(
             "job_proposed", f"a job of the protocol {job.protocol}{', as a dry run' if proposal.dry_run else ''}"
@@ -378,7 +379,8 @@ class TrainingSession(Session):
     @property
     def _about(self) -> dict[str, Any]:
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
-        return {**about, "session": self._session.hex(), "since": time.time(), "error": None}
+        until = self._driver.not_after.timestamp()  # of its certificate
+        return {**about, "active_until": until, "session": self._session.hex(), "since": time.time(), "error": None}
 
     @property
     def cancelled(self) -> bool:

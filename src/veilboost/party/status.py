@@ -36,7 +36,10 @@ _DAY, _BUDGET_AGE = 86_400.0, 60.0  # seconds
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One run. `since` is when it began, and `updated` when its status last changed, in seconds since 1970."""
+    """One run. `since` is when it began, and `updated` when its status last changed, in seconds since 1970.
+
+    `driver_until` is the end of the certificate with which the driver proposed the job.
+    """
 
     job: str
     state: str
@@ -44,6 +47,7 @@ class JobStatus:
     since: float | None = None
     updated: float | None = None
     error: str | None = None
+    driver_until: float | None = None
 
     @property
     def running(self) -> bool:
@@ -62,7 +66,8 @@ def job_status(run: RunFolder) -> JobStatus:
     except (DamagedState, StateUnavailable, NewerFormat) as error:
         return JobStatus(run.path.name, DAMAGED, error=str(error))
     driver = found.get("active") or found.get("party")  # only parties that do not drive the job note who does
-    return JobStatus(run.path.name, state, driver, found.get("since"), found.get("updated"), found.get("error"))
+    times = found.get("since"), found.get("updated")
+    return JobStatus(run.path.name, state, driver, *times, found.get("error"), found.get("active_until"))
 
 
 def count_by_state(jobs: Iterable[JobStatus]) -> Mapping[str, int]:

@@ -417,6 +417,8 @@ def test_peers_are_shown_with_their_health_certificate_and_last_job(town: Path) 
     assert "the daemon does not run" in text
     seen = computed(logged_in(console_of(town / "shop.toml")), "/peers", "not dialled: it has no address here")
     assert "first, 20" in seen
+    proposed_with = describe(settings_of(town, "bank").certificates.cert).not_after
+    assert f"until {proposed_with:%Y-%m-%d}, when it proposed its last job" in seen
 
 
 def test_revoked_certificates_are_listed(tmp_path: Path) -> None:
