@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def test_search_parameters() -> None:
     text = run("search_parameters.py")
     assert re.search(r"^halving: \[12, 4, 2\] candidates, .*'n_estimators': 45", text, re.MULTILINE), text
     assert auc_of(text, "halving") > 0.97
+    if find_spec("optuna"):
+        assert re.search(r"^optuna: 12 trials, the best has ", text, re.MULTILINE), text
+        assert auc_of(text, "optuna") > 0.97
+    else:
+        assert "optuna is not installed: pip install optuna" in text
 
 
 def test_every_example_is_run() -> None:

@@ -158,10 +158,8 @@ class Classifier(ClassifierMixin, Federated):
         if objective == "auto":
             return "binary" if found == 2 else "multiclass"
         if objective not in ("binary", "multiclass"):
-            raise InvalidParameter(
-                f"objective={self.objective!r} is not for a classifier",
-                f"set objective to 'auto', 'binary' or 'multiclass', or use {self.other}",
-            )
+            what, other = _misplaced(self.objective, "a classifier", self.other)
+            raise InvalidParameter(what, f"set objective to 'auto', 'binary' or 'multiclass'{other}")
         if objective == "binary" and found > 2:
             raise LabelOutOfRange(
                 f"the labels hold {found} classes, and binary needs two",
@@ -186,6 +184,13 @@ class Classifier(ClassifierMixin, Federated):
 def _shaped(margins: Float64Array) -> Float64Array:
     """Margins (K, rows) as XGBoost returns them: (rows,), or (rows, K)."""
     return margins[0] if len(margins) == 1 else np.ascontiguousarray(margins.T)
+
+
+def _misplaced(objective: Any, kind: str, other: str) -> tuple[str, str]:
+    """Why an estimator refuses an objective, and the end of the fix: the other estimator, if that has it."""
+    if objective in OBJECTIVES or objective in OBJECTIVE_ALIASES:
+        return f"objective={objective!r} is not for {kind}", f", or use {other}"
+    return f"objective={objective!r} does not exist here", ""
 
 
 def _by_class(probability: Float64Array) -> Float64Array:
@@ -278,10 +283,8 @@ class Regressor(RegressorMixin, Federated):
             return "regression"
         objective = OBJECTIVE_ALIASES.get(self.objective, self.objective)
         if objective in ("binary", "multiclass") or objective not in OBJECTIVES:
-            raise InvalidParameter(
-                f"objective={self.objective!r} is not for a regressor",
-                f"set objective to one of auto, {', '.join(OBJECTIVES[3:])}, or use {self.other}",
-            )
+            what, other = _misplaced(self.objective, "a regressor", self.other)
+            raise InvalidParameter(what, f"set objective to one of auto, {', '.join(OBJECTIVES[3:])}{other}")
         return objective
 
     @classmethod

@@ -41,6 +41,11 @@ def test_objective_by_name(people: pd.DataFrame) -> None:
     assert softmax.score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"^VB-1106: .* 5 classes, and binary needs two"):
         VerticalClassifier(objective="binary").fit(X, people["branch"])
+    with pytest.raises(InvalidParameter, match=r"is not for a classifier; .*, or use VerticalRegressor"):
+        VerticalClassifier(objective="reg:gamma").fit(X, y)
+    for estimator in (VerticalClassifier(objective="rank:pairwise"), VerticalRegressor(objective="rank:pairwise")):
+        with pytest.raises(InvalidParameter, match=r"does not exist here; set objective to [^V]*$"):
+            estimator.fit(X, y)
 
 
 def test_regression_and_poisson(people: pd.DataFrame) -> None:
