@@ -46,10 +46,12 @@ def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int, ep
 
 
 def scores(parameters: dict[str, Any], model: Any, x: np.ndarray) -> np.ndarray:
-    if parameters.get("task", "binary") == "regression":
-        return np.asarray(model.predict(x))
-    probabilities = np.asarray(model.predict_proba(x))
-    return probabilities[:, 1] if parameters.get("task", "binary") == "binary" else probabilities
+    task = parameters.get("task", "binary")
+    if task == "binary":
+        return np.asarray(model.predict_proba(x))[:, 1]
+    found = np.asarray(model.predict(x))
+    # Its `predict_proba` of several classes mixes up rows and classes; its labels are right.
+    return found if task == "regression" else np.eye(parameters["classes"])[found.astype(int)]
 
 
 def main() -> None:

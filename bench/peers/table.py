@@ -23,10 +23,12 @@ import argparse
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,16 +120,27 @@ def measured(system: System, task: Task, line: str = "none") -> dict[str, Any]:
     elif system.script == "heu_ou.py":
         given = (task.folder / "exchange.npz", KEY_BITS, settings["repeats"])
     command = [*task.prefix, python, str(HERE / system.script), *map(str, given)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=task.timeout, cwd=task.folder
-        )  # where a peer may leave its log
-    except subprocess.TimeoutExpired:
-        raise NotInstalled(f"not done in {task.timeout:g} s") from None
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    stdout, stderr = output_of(command, task)
+    lines = [line for line in stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise NotInstalled((done.stderr.strip().splitlines() or ["no result"])[-1])
+        raise NotInstalled((stderr.strip().splitlines() or ["no result"])[-1])
     return json.loads(lines[-1].removeprefix("RESULT "))
+
+
+def output_of(command: Sequence[str], task: Task) -> tuple[str, str]:
+    """What a command prints on stdout and stderr. Its folder is the task's, where a peer may leave its log; what it
+    started ends with it."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=task.folder, start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=task.timeout)
+        except subprocess.TimeoutExpired:
+            raise NotInstalled(f"not done in {task.timeout:g} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def over_lines(system: System, task: Task, lines: Sequence[str]) -> dict[str, Any]:

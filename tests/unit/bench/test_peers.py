@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
+import os
+import select
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -113,11 +114,11 @@ def test_a_system_without_categories_is_given_numbers_and_a_line_few_trees(
 ) -> None:
     table, asked = load("table"), []
 
-    def run(command: list[str], **_: Any) -> Any:
+    def answer(command: list[str], _: Any) -> tuple[str, str]:
         asked.append(json.loads(Path(command[-1]).read_text()))
-        return subprocess.CompletedProcess(command, 0, 'RESULT {"seconds_per_tree": 2.0}', "")
+        return 'RESULT {"seconds_per_tree": 2.0}', ""
 
-    monkeypatch.setattr(table.subprocess, "run", run)
+    monkeypatch.setattr(table, "output_of", answer)
     monkeypatch.setattr(table, "interpreter", lambda *_: "python")
     task = table.Task(tmp_path, {"categorical": [1], "trees": 60, "few_trees": 3, "repeats": 3}, (), tmp_path, 1.0)
     peer = next(system for system in table.SYSTEMS if system.apart and not system.categories)
@@ -127,6 +128,19 @@ def test_a_system_without_categories_is_given_numbers_and_a_line_few_trees(
     ours = next(system for system in table.SYSTEMS if not system.apart and system.environment is None)
     assert table.over_lines(ours, task, ["wan"])["over"] == {}
     assert [(each["categorical"], each["line"]) for each in asked] == [([1], "none")]
+
+
+def test_what_a_system_started_ends_when_its_time_is_over(load: Any, tmp_path: Path) -> None:
+    table, path = load("table"), tmp_path / "fifo"
+    os.mkfifo(path)
+    read = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    task = table.Task(tmp_path, {}, (), tmp_path, 2.0)
+    with pytest.raises(table.NotInstalled, match="not done in 2 s"):
+        table.output_of(["sh", "-c", f"(echo begun > {path}; exec sleep 60 > {path}) & wait"], task)
+    assert os.read(read, 100) == b"begun\n"
+    assert select.select([read], [], [], 10.0)[0] == [read], "it holds its end of the pipe"
+    assert os.read(read, 1) == b""
+    os.close(read)
 
 
 def test_what_two_fits_share_is_not_counted(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
