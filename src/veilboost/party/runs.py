@@ -230,8 +230,8 @@ class RunFolder:
     def forget_key(self) -> None:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
-            durable.remove(self.path / KEY)
-            durable.sweep(self.path)  # a process that was killed may have left a copy
+            copies = self.path.glob(f".{KEY}.*")  # of a process that was killed while it wrote one
+            durable.remove(self.path / KEY, *copies)
 
     @property
     def key(self) -> bytes | None:
