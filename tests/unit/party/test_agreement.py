@@ -337,9 +337,13 @@ def test_a_signal_parks_the_job_and_tells_the_others(
             os.kill(os.getpid(), kind)
 
     before = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patched:
-        patched.setattr(RunFolder, "add_metric", interrupted)
-        done = CliRunner().invoke(app, ["train", str(pair.job), "--config", str(pair.town.folder / "bank.toml")])
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(RunFolder, "add_metric", interrupted)
+            done = CliRunner().invoke(app, ["train", str(pair.job), "--config", str(pair.town.folder / "bank.toml")])
+    finally:
+        signal.signal(signal.SIGINT, ours)
     assert done.exit_code == code
     assert signal.getsignal(signal.SIGTERM) == before
     assert [pair.town.run_folder(party).status["state"] for party in PARTIES] == ["cancelled", "cancelled"]
