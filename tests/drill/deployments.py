@@ -4,10 +4,11 @@
     python tests/drill/deployments.py --cell plain:kill-file:deploy:37
 
 A bank and a shop have trained. The bank runs `deploy`, `predict`, `serve` with one request over HTTP, `deployments
-rekey` and `undeploy`; the daemon of the shop answers. A cell kills one of these commands, or the daemon, and an operator
-starts it again. "Same model" is a story without an error, "resumed" one in which a command was killed and given again,
-"coded" one with a coded error before that. Anything else is bad: another score, a score that is not in the trail or the
-ledger of the shop, a deployment that lives on, a secret or a temporary file of it left, a traceback, no end.
+rekey` and `undeploy`; the daemon of the shop answers. A cell kills one of these commands, or the daemon, and an
+operator starts it again. "Same model" is a story without an error, "resumed" one in which a command was killed and
+given again, "coded" one with a coded error before that. Anything else is bad: another score, a score that is not in the
+trail or the ledger of the shop, a deployment that lives on, a secret or a temporary file of it left, a traceback, no
+end.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if __name__ == "__main__":
 
 import pyarrow.parquet as pq
 from cells import Cell, Outcome, places, summary
-from drill import ATTEMPTS, KILLED, Bad, commit_here, key, read, spaced
 from town import BOUND, JOB, NONE, Fault, Process, Town
 
+from drill import ATTEMPTS, KILLED, Bad, commit_here, key, read, spaced
 from veilboost.errors import VeilBoostError
 from veilboost.party.deployment_folder import DeploymentFolder
 
