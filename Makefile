@@ -32,6 +32,8 @@ drill: .venv/developer
 	$(DRILL)/drill.py --per 5 --out out/drill/faults.jsonl
 	$(DRILL)/fuzz.py --out out/drill/inputs.json
 	$(DRILL)/fuzz.py --jobs 500 --out out/drill/messages.json
+	$(DRILL)/deployments.py --out out/drill/deployments.jsonl
+	$(DRILL)/drill.py --engine disk --protocols plain --kinds kill-file kill-message --out out/drill/disk.jsonl
 	$(DRILL)/participants.py > out/drill/participants.json
 	$(DRILL)/dropouts.py --deaf > out/drill/dropouts.json
 	$(DRILL)/soak.py --out out/drill/soak.json --plot out/drill/soak.svg

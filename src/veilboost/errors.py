@@ -48,6 +48,13 @@ class VeilBoostError(Exception):
         return (self.what, self.remedy) if self.public else (self.summary, "")
 
 
+def printable(text: str) -> str:
+    """Text of a peer for a person: control and direction characters, which a terminal obeys, are shown as escapes."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text
+    )
+
+
 def coded_errors() -> Iterator[type[VeilBoostError]]:
     """All error classes with a code, ordered by code."""
 

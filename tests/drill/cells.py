@@ -141,13 +141,13 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def summary(outcomes: Sequence[dict[str, Any]]) -> str:
-    """Two tables, by kind and by protocol, and every bad cell with the command that repeats it."""
+def summary(outcomes: Sequence[dict[str, Any]], second: str = "protocol", command: str = "drill.py") -> str:
+    """Two tables, by kind and by `second`, and every bad cell with the command that repeats it."""
     bad = [each for each in outcomes if each["verdict"] == "bad"]
-    told = [markdown(matrix(outcomes, "kind")), markdown(matrix(outcomes, "protocol"))]
+    told = [markdown(matrix(outcomes, "kind")), markdown(matrix(outcomes, second))]
     for each in bad:
         cell = Cell(**each["cell"])
-        told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/drill.py --cell {cell}")
+        told.append(f"bad: {each['why']}\n  at: {each['struck']}\n  python tests/drill/{command} --cell {cell}")
     left = [each for each in outcomes if each["left"] and each["verdict"] != "bad"]
     if left:
         first = f"{Cell(**left[0]['cell'])}: {', '.join(left[0]['left'])}"

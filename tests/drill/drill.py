@@ -61,8 +61,8 @@ class Bad(Exception):
 class Drill:
     """The cells of one protocol."""
 
-    def __init__(self, protocol: str, folder: Path, every: bool = False) -> None:
-        self.town = Town(folder / protocol, protocol, shorter=protocol not in LONGER)
+    def __init__(self, protocol: str, folder: Path, every: bool = False, engine: str = "local") -> None:
+        self.town = Town(folder / protocol, protocol, shorter=protocol not in LONGER, engine=engine)
         self._every = every
         self.driver = self.town.driver
         self._log = folder / "proxy.log"
@@ -382,6 +382,7 @@ def main() -> int:
     parser.add_argument("--per", type=int, default=0)
     parser.add_argument("--cell", nargs="+", default=[])
     parser.add_argument("--every", action="store_true", help="kill before every file operation")
+    parser.add_argument("--engine", default="local", help="the engine of the parties with tables")
     parser.add_argument("--out", type=Path, help="append all outcomes, a line of JSON each")
     parser.add_argument("--read", type=Path, nargs="+", default=[], help="run nothing; print the tables of these files")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further cell after this time")
@@ -394,7 +395,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="drill-") as folder:
         asked = list(dict.fromkeys(cell.protocol for cell in cells)) if cells else given.protocols
         for protocol in [] if given.read else asked:
-            drill = Drill(protocol, Path(folder), given.every)
+            drill = Drill(protocol, Path(folder), given.every, given.engine)
             own = [cell for cell in cells if cell.protocol == protocol]
             for cell in own or drill.cells(given.kinds, given.parties, given.per):
                 if time.monotonic() > end:
@@ -409,7 +410,8 @@ def main() -> int:
                     with given.out.open("a") as out:
                         out.write(json.dumps(outcomes[-1]) + "\n")
             drill.town.clear()
-    print(summary(outcomes))
+    command = "drill.py" if given.engine == "local" else f"drill.py --engine {given.engine}"
+    print(summary(outcomes, command=command))
     return 1 if any(each["verdict"] == "bad" for each in outcomes) else 0
 
 

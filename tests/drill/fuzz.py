@@ -197,6 +197,10 @@ def targets(folder: Path) -> dict[str, Target]:
         for packet in from_chunks(map(decode_chunk, pieces), 1 << 20):
             decode_all(packet.body, catalogue)
 
+    def failures(data: bytes) -> None:
+        if not str(failure_from("shop", data)).isprintable():
+            raise ValueError("a terminal would obey the text of a peer")
+
     def toml(data: bytes) -> None:
         (folder / "party.toml").write_bytes(data)
         load_party(folder / "party.toml")
@@ -209,9 +213,7 @@ def targets(folder: Path) -> dict[str, Target]:
     return {
         "decode": Target(lambda data: decode_all(data, catalogue), [*frames, join_frames(frames[:3])]),
         "packets": Target(packets, chunks),
-        "failures": Target(
-            lambda data: failure_from("shop", data), [b"VB-1612\nrefused\nask the owner", b"VB-1409\n\n"]
-        ),
+        "failures": Target(failures, [b"VB-1612\nrefused\nask the owner", b"VB-1409\n\n"]),
         "jobs": Target(lambda data: read_job(data.decode(errors="replace")), [short[0]]),
         "settings": Target(toml, [short[1]]),
         "proofs": Target(proofs, [proof, certificate.read_bytes()]),

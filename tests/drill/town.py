@@ -239,14 +239,20 @@ class Town:
     """
 
     def __init__(
-        self, folder: Path, protocol: str, options: Mapping[str, Any] | None = None, *, shorter: bool = False
+        self,
+        folder: Path,
+        protocol: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        shorter: bool = False,
+        engine: str = "local",
     ) -> None:
         build_command()
         self.folder, self.logs, self.protocol = folder, folder.with_name(folder.name + "-logs"), protocol
         self.spec = protocol_named(protocol)
         setting = self.spec.setting
         self.driver, self.owners = DRIVERS[setting], OWNERS[setting][: 2 if shorter else None]
-        self._shorter = shorter
+        self._shorter, self._engine = shorter, engine
         alignment = set[str]() if setting == "horizontal" or shorter else {"authority", "csp"}
         wanted = alignment | set(self.spec.helpers)
         self.helpers = {name: role for name, role in HELPERS[setting].items() if role in wanted}
@@ -315,10 +321,12 @@ class Town:
                 allow_unprotected=(self.protocol,),
                 min_rows=1,
                 predictions_per_day=10**9,
+                deploy_to=(self.driver,),
                 peers={other: ("any",) for other in self.everyone if other != name},
             ),
             **{
                 "data": data if name in self.owners else None,
+                "engine": self._engine if name in self.owners else "local",
                 "listen": f"127.0.0.1:{self.ports.get(name, 0)}",
                 "runs": Path(f"runs-{name}"),
                 "n_jobs": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import select
 import socket
 import ssl
 import struct
@@ -327,6 +328,16 @@ def test_connections_without_a_handshake_are_closed(place):
         bare = [socket.create_connection(("127.0.0.1", running.port), timeout=30) for _ in range(20)]
         for connection in bare:
             assert connection.recv(1) == b""  # closed; gRPC's own time for a handshake is two minutes
+            connection.close()
+
+
+def test_connections_beyond_the_limit_are_closed_at_once(place, monkeypatch):
+    """Otherwise bare connections take every file that the process may open."""
+    monkeypatch.setattr("veilboost.wire.grpc.most_connections", lambda: 3)
+    with server(place, hello_seconds=60.0) as running:
+        bare = [socket.create_connection(("127.0.0.1", running.port), timeout=30) for _ in range(10)]
+        until(lambda: len(select.select(bare, [], [], 0)[0]) == 7, "the others are closed")
+        for connection in bare:
             connection.close()
 
 

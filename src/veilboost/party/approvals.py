@@ -35,11 +35,12 @@ from veilboost.errors import (
     StateUnavailable,
     UnknownProposal,
     VeilBoostError,
+    printable,
 )
 from veilboost.logs import EventLogger
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import PeerIdentity, check_signed, read_public, sign
-from veilboost.party.proposals import Subject, digest_of, printable
+from veilboost.party.proposals import Subject, digest_of
 from veilboost.party.runs import APPROVAL, RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName

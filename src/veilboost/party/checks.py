@@ -12,7 +12,7 @@ from typing import Any
 
 from veilboost import logs
 from veilboost.durable import keeping
-from veilboost.errors import CheckpointFailed, ClockDiffers, PeerRefused, VeilBoostError
+from veilboost.errors import CheckpointFailed, ClockDiffers, PeerRefused, VeilBoostError, printable
 from veilboost.party.certs import SKEW
 from veilboost.party.messages import Checked
 from veilboost.types import PartyName
@@ -118,7 +118,8 @@ def of_answer(party: PartyName, driver: PartyName, answer: Checked, sent: float)
     if max(early, late) > SKEW.total_seconds():
         how = f"{early:.0f} s slow" if early > late else f"{late:.0f} s fast"
         found["clock"] = finding(ClockDiffers(f"compared with the clock of {driver}, that of {party} is {how}"))
-    for name, code, text in zip(answer.checks, answer.codes, answer.texts, strict=False):
+    for name, *told in zip(answer.checks, answer.codes, answer.texts, strict=False):
+        code, text = (printable(each[: logs.MOST_TEXT]) for each in told)
         if name in CHECKS and (code or name not in found):
             found[name] = Finding(code, f"{code}: {text}") if code else Finding()
     return found

@@ -458,9 +458,10 @@ class DeploymentSession(Session):
         return Done()
 
     def _withdraw(self, peer: PeerIdentity, message: WithdrawDeployment) -> Done:
-        self._own(peer, message.id)
-        self._folder.end(WITHDRAWN)
-        self._unload()
+        if self._folder.exists:  # otherwise it was never accepted here, and nothing is left to end
+            self._own(peer, message.id)
+            self._folder.end(WITHDRAWN)
+            self._unload()
         self.over = True
         return Done()
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
@@ -41,7 +41,10 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class DeploymentStatus:
-    """What a party knows about a deployment. `parties`: at the active party the passive ones, otherwise the owner."""
+    """What a party knows about a deployment. `parties`: at the active party the passive ones, otherwise the owner.
+
+    `untold`: those that could not be reached when the active party withdrew it.
+    """
 
     name: str
     version: int
@@ -54,6 +57,7 @@ class DeploymentStatus:
     digest: str = ""  # of the nodes of a passive party
     state: str = LIVE
     ended: float | None = None
+    untold: tuple[PartyName, ...] = ()
 
     @property
     def now(self) -> str:
@@ -106,7 +110,7 @@ class DeploymentFolder:
             with reading(self.status_file):
                 found: dict[str, Any] = json.loads(self.status_file.read_bytes())
             found.pop("format")
-            found["parties"] = tuple(found["parties"])
+            found["parties"], found["untold"] = tuple(found["parties"]), tuple(found.get("untold", ()))
             found["created"], found["until"] = float(found["created"]), float(found["until"])
             return DeploymentStatus(**found)
         except FileNotFoundError:
@@ -168,9 +172,16 @@ class DeploymentFolder:
                 f"{self.path / INDEX} cannot be read", "restore it from a backup; or run veilboost deployments rekey"
             ) from error
 
-    def end(self, state: str) -> None:
-        """End the deployment here: nothing is answered any more, and its secrets are gone."""
+    def end(self, state: str, untold: Sequence[PartyName] | None = None) -> None:
+        """End the deployment here: nothing is answered any more, and its secrets are gone.
+
+        `untold`: the parties that could not be told; None if nobody was to be told now.
+        """
         status = self.status
+        if untold is not None and status.untold != tuple(untold):
+            status = replace(status, untold=tuple(untold))
+            if status.state != LIVE:
+                self.write_status(status)
         if status.state == LIVE:
             self.write_status(replace(status, state=state, ended=time.time()))
             _LOG.info(f"deployment_{state}", f"the deployment {status.label} has ended: {state}")

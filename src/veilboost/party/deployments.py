@@ -408,19 +408,41 @@ def rekey(settings: PartySettings, folder: DeploymentFolder) -> Deployment:
 
 
 def withdraw(settings: PartySettings, folder: DeploymentFolder) -> list[PartyName]:
-    """End a deployment at this party. The active party also tells the others; returns those it could not tell."""
-    status, untold = folder.status, list[PartyName]()
-    if status.active == settings.name:
-        job = LivePredictor(settings, RunFolder.open(settings.runs, status.run)).job
-        with Connections(settings, job) as connections:
-            for name in status.parties:
-                caller = connections.caller(name, CATALOGUE, seconds=RELEASE_SECONDS)
-                try:
-                    Peers({name: caller}).ask({name: WithdrawDeployment(folder.id)}, Done)
-                except VeilBoostError:
-                    untold.append(name)
-    folder.end(WITHDRAWN)
+    """End a deployment at this party. The active party also tells the others; returns those it could not tell.
+
+    They are told when this party deploys or withdraws a model the next time.
+    """
+    status = folder.status
+    if status.active != settings.name:
+        folder.end(WITHDRAWN)
+        return []
+    _tell_untold(settings)
+    untold = _tell(settings, folder, status.parties)
+    folder.end(WITHDRAWN, untold)
     return untold
+
+
+def _tell(settings: PartySettings, folder: DeploymentFolder, parties: Sequence[PartyName]) -> list[PartyName]:
+    """Tell parties that a deployment ends; returns those that could not be told."""
+    untold = list[PartyName]()
+    job = LivePredictor(settings, RunFolder.open(settings.runs, folder.status.run)).job
+    with Connections(settings, job) as connections:
+        for name in parties:
+            caller = connections.caller(name, CATALOGUE, seconds=RELEASE_SECONDS)
+            try:
+                Peers({name: caller}).ask({name: WithdrawDeployment(folder.id)}, Done)
+            except VeilBoostError:
+                untold.append(name)
+    return untold
+
+
+def _tell_untold(settings: PartySettings) -> None:
+    """Tell parties about deployments that ended while they could not be reached."""
+    for each in list_deployments(settings):
+        status = each.status
+        if status.untold and time.time() < status.until:
+            with contextlib.suppress(VeilBoostError):  # its run may be deleted
+                each.end(WITHDRAWN, _tell(settings, each, status.untold))
 
 
 def _of_name(settings: PartySettings, name: str) -> list[DeploymentFolder]:
@@ -438,6 +460,7 @@ def _propose(settings: PartySettings, run: str, name: str, version: int, days: f
         )
     if settings.own_data.id is None:
         raise ImpossibleSetting("rows are found by their ids, and the table has none", "name it: id under [data]")
+    _tell_untold(settings)
     now = time.time()
     status = DeploymentStatus(
         name=name,

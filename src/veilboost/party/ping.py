@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from veilboost import __version__
-from veilboost.errors import VeilBoostError
+from veilboost.errors import VeilBoostError, printable
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
@@ -19,6 +19,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.party.status import WARN_DAYS, days_until
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
+from veilboost.wire.grpc import MAX_RELEASE
 from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.rpc import Link
 
@@ -91,4 +92,4 @@ def _ask(hub: LinkHub, settings: PartySettings, name: PartyName, address: str) -
     problems = [f"its certificate expires in {days:.0f} days"] if days < WARN_DAYS else []
     if abs(ahead) > MOST_DIFFERENCE:
         problems.append(f"its clock differs by {ahead} s")
-    return PeerStatus(name, address, pong.release, days, 1000 * took, ahead, problems)
+    return PeerStatus(name, address, printable(pong.release[:MAX_RELEASE]), days, 1000 * took, ahead, problems)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from veilboost.align.api import alignment_named
 from veilboost.config import TrainingConfig
+from veilboost.errors import printable
 from veilboost.party.coordinator import without_addresses
 from veilboost.party.job import Job
 from veilboost.party.messages import (
@@ -71,13 +72,6 @@ class Subject:
     delta: float = 0.0
     epsilon_left: float | None = None
     size: Mapping[str, int] | None = None
-
-
-def printable(text: str) -> str:
-    """Text of a peer for a person: control and direction characters are shown as escapes."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text
-    )
 
 
 def digest_of(*parts: str) -> str:

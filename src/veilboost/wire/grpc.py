@@ -29,6 +29,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
     WireError,
+    printable,
 )
 from veilboost.logs import EventLogger, reason
 from veilboost.types import PartyName
@@ -216,7 +217,7 @@ def _reason(error: grpc.RpcError) -> str:
     """gRPC's description in one line; refusals of a VeilBoost server include their code."""
     details, code = getattr(error, "details", lambda: None)(), _code(error)
     text = str(details or (code.name if code is not None else "the connection broke"))
-    return " ".join(text.split())[:300]
+    return printable(" ".join(text.split())[:300])
 
 
 SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"

@@ -37,7 +37,9 @@ from veilboost.errors import (
     VeilBoostError,
     WireError,
     WireVersion,
+    printable,
 )
+from veilboost.logs import MOST_TEXT
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Catalogue, Message, decode_all, encode, join_frames
@@ -440,8 +442,8 @@ def failure_text(error: VeilBoostError) -> str:
 
 def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
     """The error that a peer sent: the same class if it is a wire error, `PeerRefused` otherwise."""
-    code, _, rest = body.decode("utf-8", "replace").partition("\n")
-    what, _, remedy = rest.partition("\n")
+    lines = body.decode("utf-8", "replace").split("\n", 2)
+    code, what, remedy = (printable(" ".join(line.split())[:MOST_TEXT]) for line in (*lines, "", "")[:3])
     known = {cls.code: cls for cls in errors.coded_errors()}.get(code)
     if known is not None and issubclass(known, WireError):
         return known(f"{peer}: {what}", remedy or None)

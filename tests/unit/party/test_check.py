@@ -27,7 +27,7 @@ from veilboost.party.coordinator import Coordinator
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.job import Job, JobParty, load_job
-from veilboost.party.messages import Propose
+from veilboost.party.messages import Checked, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import DataSettings, load_party
 from veilboost.privacy.ledger import Ledger
@@ -251,6 +251,15 @@ def test_clocks_that_differ_are_found(town: Town, monkeypatch: pytest.MonkeyPatc
         found = driver.check()
     assert red(found) == ({("shop", "clock"): "VB-1615"} if word else {})
     assert word in found.parties["shop"]["clock"].text
+
+
+def test_findings_of_a_peer_cannot_write_to_the_terminal() -> None:
+    answer = Checked("0.2.0", ("policy", "run\x1b"), ("VB-1612\x1b[2J", "VB-1704"), ("no\x07" * 1000, ""), 0.0, 9)
+    found = checks.of_answer("shop", "bank", answer, sent=0.0)
+    assert found["policy"].code == "VB-1612\\x1b[2J"
+    assert found["policy"].text.isprintable()
+    assert len(found["policy"].text) < 4000
+    assert "run" not in found
 
 
 def test_a_certificate_that_is_not_valid_any_more_is_found(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,6 +310,24 @@ def test_versions_keys_and_withdrawal(town: Deploying) -> None:
     second.close()
 
 
+def test_a_party_that_was_away_is_told_later(town: Deploying) -> None:
+    """Otherwise the deployment would live on there, and count towards its limit."""
+    shop = town.settings("shop")
+    first, second = (deploy(town.bank, town.run, name="away") for _ in range(2))
+    town.stop("shop")
+    assert withdraw(town.bank, first.folder) == withdraw(town.bank, second.folder) == ["shop"]
+    with pytest.raises(PeerUnreachable):
+        deploy(town.bank, town.run)
+    town.start("shop")
+    assert [each.status.now for each in list_deployments(shop)] == ["live", "live"]
+    with deploy(town.bank, town.run) as third:
+        assert [each.status.now for each in list_deployments(shop)] == ["live", "withdrawn", "withdrawn"]
+        assert not any(each.status.untold for each in list_deployments(town.bank))
+        town.check(third, town.common()[:1])
+    first.close()
+    second.close()
+
+
 def test_the_lifetime_ends_by_itself(town: Deploying) -> None:
     shop = town.settings("shop")
     with deploy(town.bank, town.run, days=30) as made:

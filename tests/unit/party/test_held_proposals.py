@@ -16,7 +16,7 @@ import pytest
 
 from parties import CONFIG, Town, make_certificates
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import CertificateExpired, InvalidParameter, UnknownProposal, VeilBoostError
+from veilboost.errors import CertificateExpired, InvalidParameter, UnknownProposal, VeilBoostError, printable
 from veilboost.party import approvals, identity
 from veilboost.party.approvals import (
     APPROVALS,
@@ -38,7 +38,7 @@ from veilboost.party.daemon import PartyHost
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import PeerIdentity, peer_identity, sign
 from veilboost.party.messages import BeginAlignment, Propose
-from veilboost.party.proposals import Subject, printable
+from veilboost.party.proposals import Subject
 from veilboost.party.retention import apply_retention
 from veilboost.party.settings import CertificateSettings, PartySettings, load_party
 from veilboost.wire.message import Message, encode

@@ -440,6 +440,22 @@ def finished(host, name="first"):
     RunFolder.create(host.settings.runs, name).note(active="bank", state="finished")
 
 
+def test_a_finished_run_stays_what_it_is(host, bank):
+    """Also for a driver that has lost its own run, and for one that resumes only to stop."""
+    from veilboost.party.runs import RunFolder
+
+    finished(host)
+    run = RunFolder(host.settings.runs / "first")
+    run.save_job(read_job(job(trees=2)).text())
+    assert code_of(Asker(host, bank, b"1" * 16)(propose(job(trees=2)))) == "VB-1704"
+    assert code_of(Asker(host, bank, b"2" * 16)(propose(job(trees=3), resume=True))) == "VB-1710"
+    ask = Asker(host, bank)
+    assert ask(propose(job(trees=2), resume=True)).kind is Kind.ANSWER
+    assert code_of(ask(BeginAlignment())) == "VB-1704"
+    assert ask(Finish(completed=False)).kind is Kind.ANSWER
+    assert run.status["state"] == "finished"
+
+
 def test_predictions_of_no_rows_are_refused_and_hold_no_file(host, bank):
     finished(host)
     for rows in (0, -1):

@@ -23,7 +23,7 @@ from veilboost.infer.messages import BeginPrediction
 from veilboost.wire import transcript
 from veilboost.wire.channel import MemoryChannel, Peers
 from veilboost.wire.message import Catalogue, Done, decode_all, encode, join_frames
-from veilboost.wire.rpc import Caller, IdleTimeout, Kind, Packet, answer_requests, failure_body
+from veilboost.wire.rpc import Caller, IdleTimeout, Kind, Packet, answer_requests, failure_body, failure_from
 from veilboost.wire.transcript import Transcript, turns
 
 pytestmark = pytest.mark.fast
@@ -239,6 +239,16 @@ def test_failures_keep_their_meaning():
     channel = caller(lambda left: ScriptedLink(fail(refusal)), ManualClock())
     with pytest.raises(PeerRefused, match=r"VB-1410: shop refused .VB-1612: no.; ask the owner"):
         channel.send(Done())()
+
+
+@pytest.mark.parametrize("code", ["VB-1612", "VB-1409", "\x1b[2J"])
+def test_a_failure_cannot_write_to_the_terminal_of_its_reader(code):
+    """Nor fill it: its texts are a peer's, and may be of any length."""
+    body = f"{code}\nno \x1b[2J\u202e\x07{'x' * 10_000}\nrun\r\n\x9b31m{'y' * 10_000}\n{'z' * 10_000}".encode()
+    found = str(failure_from("shop", body))
+    assert found.isprintable()
+    assert "shop" in found
+    assert len(found) < 4000
 
 
 @pytest.mark.parametrize(
