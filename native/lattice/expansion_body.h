@@ -262,7 +262,7 @@ class Expander {
     const std::uint32_t* from = step_of(depth).from;
     for (std::size_t d = 0; d < kModuli; ++d) {
       const Word* mask = polynomial(own, kFamilies, d);
-      for (std::size_t i = 0; i < kDenseN; ++i) digit_[d][d][i] = mask[from[i]];
+      for (std::size_t i = 0; i < kDenseN; i += kL) Lanes::store(digit_[d][d] + i, Lanes::gather(mask, from + i));
       std::memcpy(spare_[0], digit_[d][d], kDenseN * sizeof(Word));
       dense_of(d).inverse(spare_[0]);
       for (std::size_t j = 0; j < kAllPrimes; ++j)
@@ -274,14 +274,12 @@ class Expander {
       for (std::size_t i = 0; i < kDenseN; i += kL) {
         const V first = Lanes::load(digit_[0][j] + i), second = Lanes::load(digit_[1][j] + i);
         for (std::size_t part = 0; part < kParts; ++part) {
-          alignas(64) Word carried[kL] = {};
-          if (part < kFamilies)
-            for (std::size_t k = 0; k < kL; ++k) carried[k] = polynomial(own, part, j)[from[i + k]];
+          const V carried = part < kFamilies ? Lanes::gather(polynomial(own, part, j), from + i) : V{};
           typename Lanes::Sum sum;
           lanes.accumulate(sum, first, Lanes::load(polynomial(key, part, j) + i));
           lanes.accumulate(sum, second, Lanes::load(polynomial(key, kParts + part, j) + i));
           Lanes::store(polynomial(switched_, part, j) + i,
-                       lanes.settled(lanes.settle(Lanes::load(carried), sum)));
+                       lanes.settled(lanes.settle(carried, sum)));
         }
       }
     }

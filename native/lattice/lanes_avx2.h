@@ -54,6 +54,9 @@ struct Lanes {
 
   static V load(const Word* from) { return _mm256_load_pd(from); }
   static void store(Word* to, V x) { _mm256_store_pd(to, x); }
+  static V gather(const Word* from, const std::uint32_t* at) {  // four loads: faster than the instruction on many processors
+    return _mm256_set_pd(from[at[3]], from[at[2]], from[at[1]], from[at[0]]);
+  }
   static Factor factor(const Word* value, const Word* quotient) {
     return {_mm256_broadcast_sd(value), _mm256_broadcast_sd(quotient)};
   }

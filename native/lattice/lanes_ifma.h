@@ -51,6 +51,9 @@ struct Lanes {
 
   static V load(const Word* from) { return _mm512_load_si512(from); }
   static void store(Word* to, V x) { _mm512_store_si512(to, x); }
+  static V gather(const Word* from, const std::uint32_t* at) {
+    return _mm512_i32gather_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), from, 8);
+  }
   static Factor factor(const Word* value, const Word* quotient) { return {all(*value), all(*quotient)}; }
   static Factor factors(const Word* value, const Word* quotient) {
     return {_mm512_loadu_si512(value), _mm512_loadu_si512(quotient)};

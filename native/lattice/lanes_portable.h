@@ -32,6 +32,7 @@ struct Lanes {
 
   static V load(const Word* from) { return *from; }
   static void store(Word* to, V x) { *to = x; }
+  static V gather(const Word* from, const std::uint32_t* at) { return from[*at]; }
   static Factor factor(const Word* value, const Word* quotient) { return {*value, *quotient}; }
   static Factor factors(const Word* value, const Word* quotient) { return {*value, *quotient}; }
 

@@ -4,34 +4,73 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "../kernels.h"
 #include "engine.h"
 
 namespace {
 
+// Memory that is used again: fresh pages cost as much as the work on them. At most `kMost` bytes are kept.
+class Rooms {
+ public:
+  static Rooms& all() {
+    static Rooms* made = new Rooms;  // never destroyed: threads may outlive static objects
+    return *made;
+  }
+  char* take(std::size_t bytes) {
+    {
+      const std::lock_guard<std::mutex> guard(lock_);
+      for (std::size_t k = kept_.size(); k-- > 0;)
+        if (kept_[k].first == bytes) {
+          char* const found = kept_[k].second;
+          kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(k));
+          held_ -= bytes;
+          return found;
+        }
+    }
+    const std::size_t unit = bytes < kHugePage ? 64 : kHugePage;
+    char* const made = static_cast<char*>(std::aligned_alloc(unit, bytes));
+    if (!made) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (unit == kHugePage) madvise(made, bytes, MADV_HUGEPAGE);  // fewer page faults
+#endif
+    return made;
+  }
+  void give_back(char* at, std::size_t bytes) {
+    const std::lock_guard<std::mutex> guard(lock_);
+    if (held_ + bytes > kMost) return std::free(at);
+    kept_.emplace_back(bytes, at);
+    held_ += bytes;
+  }
+  static std::size_t rounded(std::size_t bytes) {
+    const std::size_t unit = bytes < kHugePage ? 64 : kHugePage;
+    return bytes ? (bytes + unit - 1) / unit * unit : unit;
+  }
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{1} << 21, kMost = std::size_t{1} << 25;
+  std::mutex lock_;
+  std::vector<std::pair<std::size_t, char*>> kept_;
+  std::size_t held_ = 0;
+};
+
 // Polynomials of `kPolyWords`, aligned for the widest registers and wiped on destruction: they may hold secrets.
 class Words {
  public:
-  explicit Words(std::size_t polynomials) : bytes_(polynomials * lattice::kPolyWords * 8) {
-    constexpr std::size_t kHugePage = std::size_t{1} << 21;
-    const std::size_t unit = bytes_ < kHugePage ? 64 : kHugePage;
-    const std::size_t room = bytes_ ? (bytes_ + unit - 1) / unit * unit : unit;
-    at_ = static_cast<char*>(std::aligned_alloc(unit, room));
-    if (!at_) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (unit == kHugePage) madvise(at_, room, MADV_HUGEPAGE);  // fewer page faults
-#endif
-  }
+  explicit Words(std::size_t polynomials)
+      : bytes_(polynomials * lattice::kPolyWords * 8), at_(Rooms::all().take(Rooms::rounded(bytes_))) {}
   ~Words() {
     std::memset(at_, 0, bytes_);
     asm volatile("" : : "r"(at_) : "memory");
-    std::free(at_);
+    Rooms::all().give_back(at_, Rooms::rounded(bytes_));
   }
   Words(const Words&) = delete;
   Words& operator=(const Words&) = delete;

@@ -2,7 +2,7 @@
 
 A level costs the CPU seconds of both parties, which work in turn, and its bytes over the line. All layouts take as many
 exchanges, so the round trip counts only for what is sent once. Only sizes and the job's line enter: a resumed job keeps
-its line and so repeats every choice.
+its line and so repeats every choice. On a fast line, bytes are saved if they cost little time: see `choose`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +27,8 @@ from veilboost.wire.transcript import Network
 
 CheckRoom = Callable[[int, int], None]  # raises if the largest sum leaves no room for the noise of so many columns
 _NO_ROWS = np.empty(0, dtype=np.int32)
+_SPARING = 100e6  # bits per second: on a faster line a job sends as little as on this one, ...
+_LONGER = 0.02  # if a tree takes at most so many seconds longer, about as many as its exchanges take without a line
 _SUM_BITS_WITH_NOISE = 41  # as much room for the noise of passive parties as in runs
 # CPU seconds with AVX2 on one thread (AMD EPYC), fitted to nodes of 200 to 24,000 rows and 64 to 1,920 slots. Another
 # machine is faster or slower; what counts here are their ratios.
@@ -193,13 +195,14 @@ class JobSizes:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a job may use: masks of these sizes, and keys for expansion."""
+    """What a job may use: masks of these sizes, and keys for expansion. Every level takes what is best on `priced`."""
 
     layout: str
     job: JobSizes
     network: Network
     masks: MaskSizes | None
     keys: bool
+    priced: Network
 
     def of_level(
         self,
@@ -223,13 +226,13 @@ class Choice:
                 return vectors
             if vectors.price.sent <= BYTES_AT_ONCE:
                 found.append(vectors)
-        dense = dense_level(counts, shapes, job.value_bits, self.network, check_room) if self.keys else None
+        dense = dense_level(counts, shapes, job.value_bits, self.priced, check_room) if self.keys else None
         if dense is not None:
             found.append(LevelChoice("expansion", dense_price(dense, slots), dense))
         sizes = sizes_for_job(int(counts.max(initial=1)), job.value_bits, slots, features)
         most = math.inf if sizes is None else sizes.rows_per_block(job.value_bits)
         found.append(LevelChoice("runs", runs_price(counts, slots, most)))
-        return min(found, key=lambda each: each.price.over(self.network))
+        return min(found, key=lambda each: each.price.over(self.priced))
 
     def levels(self) -> list[LevelChoice]:
         """The levels of a typical tree."""
@@ -278,12 +281,21 @@ def node_rows(nodes: int, rows: float) -> Int64Array:
 
 @lru_cache(256)
 def choose(layout: str, job: JobSizes, network: Network) -> Choice:
-    """What a job uses: for "auto" whatever takes least time, with what is sent once."""
+    """What a job uses: for "auto" whatever takes least time, with what is sent once.
+
+    On a fast line a job would send many megabytes to save a few milliseconds of arithmetic. So it sends as little as on
+    a line of 100 Mbit/s where that takes hardly longer: for small tables.
+    """
     sizes, keys = job.mask_sizes(), job.slots > 0
-    options: dict[str, list[tuple[MaskSizes | None, bool]]] = {
-        "runs": [(None, False)],
-        "expansion": [(sizes, keys)],
-        "auto": list(itertools.product({None: None, sizes: None}, (False, keys) if keys else (False,))),
-    }
-    found = [Choice(layout, job, network, *each) for each in options.get(layout, [(sizes, False)])]
-    return found[0] if len(found) == 1 else min(found, key=Choice.seconds)
+    if layout != "auto":
+        masks, keys = {"runs": (None, False), "expansion": (sizes, keys)}.get(layout, (sizes, False))
+        return Choice(layout, job, network, masks, keys, network)
+
+    def fastest(priced: Network) -> Choice:
+        every = itertools.product({None: None, sizes: None}, (False, keys) if keys else (False,))
+        return min((Choice(layout, job, priced, *each, priced) for each in every), key=Choice.seconds)
+
+    best = fastest(network)
+    sparing = replace(fastest(replace(network, bandwidth=min(network.bandwidth, _SPARING))), network=network)
+    trees = job.rounds * job.trees_per_round
+    return sparing if sparing.seconds() - best.seconds() <= _LONGER * trees else best
