@@ -104,8 +104,12 @@ def check_ending(file: Path) -> str:
 
 
 def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
-    """Write scores to a file that only its owner can read. The file is replaced atomically."""
-    table, format = table_of(columns), check_ending(file)
+    """Write scores to a file that only its owner can read. The file is replaced atomically.
+
+    NaN, which a row without a score has, becomes null: an empty field of a csv file.
+    """
+    filled = {name: pyarrow().array(values, from_pandas=True) for name, values in columns.items()}
+    table, format = table_of(filled), check_ending(file)
     with replacing(file) as temporary:
         if format == "csv":
             pyarrow("csv").write_csv(table, temporary)
