@@ -58,7 +58,7 @@ def test_the_life_of_a_deployment(town: Town) -> None:
     assert [row["status"] for row in why] == ["known"] * 3 + ["unknown at shop, telecom"]
     margins = [sum(row[name] for name in row if name.startswith(("expected", "contribution"))) for row in why[:3]]
     assert [1 / (1 + math.exp(-margin)) for margin in margins] == pytest.approx(expected(town, ids), abs=1e-9)
-    assert math.isnan(why[3]["score"])
+    assert [why[3][name] for name in ("score", "expected", "contribution_shop")] == [None] * 3
     assert why[3]["reason_1"] == ""
     assert "nan" not in (town.folder / "why.html").read_text().lower()
 
@@ -67,6 +67,8 @@ def test_the_life_of_a_deployment(town: Town) -> None:
         ("bank", "scored", 3),
         ("bank", "explained", 3),
     ]
+    assert all((each["ids"], len(each["slots"])) == ([ids[1]], 1) for each in trail)  # nothing about other people
+    assert town.refused("deployments", "trail", "credit", *SHOP, "--id", "stranger").startswith("VB-1002")
     asked = town.answer("deployments", "show", "credit", *SHOP)["asked"]
     assert {each["what"]: each["rows"] for each in asked}["explained"] == 3
 

@@ -194,11 +194,10 @@ class SlotDirectory:
                 request = IndexRequest(len(slots), since)
                 part = peers.ask({name: request}, IndexPart)[name]
                 check_points(part.points)
-                slots = np.concatenate((slots, self._blinding.blind(part.points)[:, :_KEPT]))
-                if not len(slots) <= part.total <= self._most_rows or (
-                    not len(part.points) and len(slots) < part.total
-                ):
+                # Every part but the last is full: a party cannot send few points in many parts.
+                if part.total > self._most_rows or len(part.points) != min(part.total - len(slots), AT_ONCE):
                     raise MalformedMessage(f"{name} sent an index of another size than it said, or of too many rows")
+                slots = np.concatenate((slots, self._blinding.blind(part.points)[:, :_KEPT]))
                 if len(part.removed) and (part.removed.min() < 0 or part.removed.max() >= part.total):
                     raise MalformedMessage(f"{name} removed a row that does not exist")
                 if len(slots) == part.total:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from veilboost.party.deployment_folder import DeploymentFolder
 
 deployments = command_group()
+_SHOWN = 10  # ids of a request
 Deployed = Annotated[str, typer.Argument(metavar="NAME", help="The name of the deployment, or its id.")]
 Version = Annotated[
     int | None, typer.Option("--version", metavar="NUMBER", help="The version.", show_default="the newest one")
@@ -140,6 +141,7 @@ def trail(
     The trail stores slots, not ids. They are matched with the ids of your table
     by the key of the deployment, which is removed when the deployment ends:
     from then on, and for rows that you have removed, only slots are printed.
+    Of a request for many rows, only --json prints all ids.
 
     Examples:
 
@@ -155,7 +157,8 @@ def trail(
         return
     table = make_table("when", "peer", "what", "rows", "ids", numbers=("rows",))
     for each in found:
-        ids = ", ".join(map(str, each.get("ids", ())))
+        every: list[str] = list(map(str, each.get("ids", ())))
+        ids = ", ".join([*every[:_SHOWN], *([f"{len(every) - _SHOWN} more"] if len(every) > _SHOWN else [])])
         table.add_row(date_text(each["when"]), escape(each["peer"]), each["what"], str(each["rows"]), escape(ids))
     stdout().print(table)
 

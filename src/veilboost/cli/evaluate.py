@@ -88,10 +88,10 @@ def evaluate(
 
     Binary scores: AUC, Gini, KS, average precision, log loss, Brier score,
     confusion matrices, lift and gain, calibration. Classes: accuracy, F1, log
-    loss, one-vs-rest AUC, confusion matrix. Values: RMSE, MAE, R2, MAPE,
-    residuals, calibration. Rows without a score or a label are left out and
-    counted. If a run is deployed, --unknown skip leaves out rows that a party
-    does not know.
+    loss, Brier score, one-vs-rest AUC, confusion matrix, calibration. Values:
+    RMSE, MAE, R2, MAPE, residuals, calibration. Rows without a score or a label
+    are left out and counted. If a run is deployed, --unknown skip leaves out
+    rows that a party does not know.
 
     Examples:
 

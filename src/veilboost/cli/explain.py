@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def explain(
     model: Model,
     data: Annotated[Path, typer.Option(metavar="FILE", help="Rows to explain: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file: .parquet or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file: .parquet, .csv or .arrow.")],
     config: Annotated[
         Path | None,
         typer.Option(

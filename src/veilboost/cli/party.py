@@ -116,6 +116,8 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
                 "min_node_rows": policy.min_node_rows,
                 "approval": policy.approval,
                 "predictions_per_day": policy.predictions_per_day,
+                "deploy_to": policy.deploy_to,
+                "explanations": policy.explanations,
                 "export_to": policy.export_to,
                 "serve_users": policy.serve_users,
             },
@@ -136,6 +138,9 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     say(_allowed(settings))
     if policy.approval == "ask":
         say("a person approves each job and deployment: veilboost jobs proposals lists those that wait")
+    if policy.deploy_to:
+        deploy = f"the policy lets {', '.join(policy.deploy_to)} keep models deployed"
+        say(escape(f"{deploy}, at most {policy.predictions_per_day} scores a day; explanations: {policy.explanations}"))
     if policy.serve_users:
         say(escape(f"the policy lets {', '.join(policy.serve_users)} serve users with its encrypted splits"))
     if settings.data is None:

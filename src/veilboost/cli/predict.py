@@ -154,11 +154,12 @@ def add_status(columns: dict[str, AnyArray], found: object, unknown: str) -> int
     """Add the column status, if rows may be unknown to a party. Returns the number of those that are."""
     import numpy as np
 
+    from veilboost.infer.scores import add_column
     from veilboost.party.deployments import KNOWN, Scored
 
     if unknown == "error" or not isinstance(found, Scored):
         return 0
-    columns["status" if "status" not in columns else "status_"] = np.array(found.status)
+    add_column(columns, "status", np.array(found.status))
     return sum(each != KNOWN for each in found.status)
 
 

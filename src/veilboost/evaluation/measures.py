@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from veilboost.types import AnyArray, Float64Array, Int64Array
+from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array
 
 Metrics: TypeAlias = dict[str, float]
 GROUPS = 10  # deciles
@@ -130,7 +130,7 @@ class BinaryTables:
 def binary_tables(
     y: Float64Array, score: Float64Array, weight: Float64Array | None, thresholds: Sequence[float]
 ) -> BinaryTables:
-    sk, w = _sklearn(), _weights(y, weight)
+    w = _weights(y, weight)
     rate = float(w @ y / w.sum())
     roc = curve = None
     ks_threshold = math.nan
@@ -139,9 +139,7 @@ def binary_tables(
         ks_threshold = float(limits[np.abs(tpr - fpr).argmax()])
         roc = Roc(*map(_thinned, (limits, fpr, tpr)))
     if rate > 0:
-        precision, recall, _ = sk.precision_recall_curve(y, score, sample_weight=weight)
-        curve = PrecisionRecall(_thinned(recall), _thinned(precision))
-    of = {"negatives": y == 0, "positives": y == 1}
+        curve = _precision_recall(y, score, weight)
     return BinaryTables(
         base_rate=rate,
         ks_threshold=ks_threshold,
@@ -150,7 +148,7 @@ def binary_tables(
         gains=gains(y, score, weight) if rate > 0 else [],
         calibration=calibration(y, score, weight),
         thresholds=[at_threshold(y, score, weight, each) for each in thresholds],
-        distribution=_distribution({name: (score[rows], w[rows]) for name, rows in of.items() if rows.any()}),
+        distribution=_distribution(_parts({"negatives": y == 0, "positives": y == 1}, score, w)),
     )
 
 
@@ -158,6 +156,11 @@ def _roc(y: AnyArray, score: Float64Array, weight: Float64Array | None) -> tuple
     """Thresholds and shares; scikit-learn's first threshold is infinite, and here it is 1."""
     fpr, tpr, limits = _sklearn().roc_curve(y, score, sample_weight=weight, drop_intermediate=False)
     return np.append(max(1.0, limits[1]), limits[1:]), fpr, tpr
+
+
+def _precision_recall(y: AnyArray, score: Float64Array, weight: Float64Array | None) -> PrecisionRecall:
+    precision, recall, _ = _sklearn().precision_recall_curve(y, score, sample_weight=weight)
+    return PrecisionRecall(_thinned(recall), _thinned(precision))
 
 
 def gains(y: Float64Array, score: Float64Array, weight: Float64Array | None) -> list[GainRow]:
@@ -220,8 +223,12 @@ def at_threshold(y: Float64Array, score: Float64Array, weight: Float64Array | No
 
 
 def multiclass_metrics(y: Float64Array, score: Float64Array, weight: Float64Array | None) -> Metrics:
-    """The one-vs-rest AUC is the mean over the classes that occur, and not all rows have."""
+    """The one-vs-rest AUC is the mean over the classes that occur, and not all rows have.
+
+    The Brier score is the sum of those of the classes, from 0 to 2.
+    """
     sk, said, classes = _sklearn(), score.argmax(axis=1), range(score.shape[1])
+    brier = [sk.brier_score_loss(y == at, score[:, at], sample_weight=weight, pos_label=1) for at in classes]
     areas = [area for area in _areas(y, score, weight) if not math.isnan(area)]
     shared: Any = {"sample_weight": weight, "zero_division": 0}
     return {
@@ -229,6 +236,7 @@ def multiclass_metrics(y: Float64Array, score: Float64Array, weight: Float64Arra
         "f1_macro": float(sk.f1_score(y, said, average="macro", **shared)),
         "f1_micro": float(sk.f1_score(y, said, average="micro", **shared)),
         "mlogloss": float(sk.log_loss(y, score, sample_weight=weight, labels=list(classes))),
+        "brier": float(sum(brier)),
         "auc_ovr": float(np.mean(areas)) if areas else math.nan,
     }
 
@@ -252,15 +260,23 @@ class ClassRow:
     recall: float
     f1: float
     auc: float
+    aucpr: float
 
 
 @dataclass(frozen=True)
 class MulticlassTables:
-    """`confusion` has a row for each true class and a column for each predicted class."""
+    """`confusion` has a row for each true class and a column for each predicted class.
+
+    `calibration` compares the probability of the predicted class with the share of right predictions. `distribution` is
+    that of this probability, for right and wrong predictions.
+    """
 
     by_class: list[ClassRow]
     confusion: list[list[float]]
     roc: Mapping[str, Roc]
+    precision_recall: Mapping[str, PrecisionRecall]
+    calibration: list[Group]
+    distribution: Distribution
 
 
 def multiclass_tables(
@@ -270,17 +286,25 @@ def multiclass_tables(
     precision, recall, f1, _ = sk.precision_recall_fscore_support(
         y, said, labels=codes, sample_weight=weight, zero_division=np.nan
     )
-    areas, roc = _areas(y, score, weight), dict[str, Roc]()
+    areas, roc, curves = _areas(y, score, weight), dict[str, Roc](), dict[str, PrecisionRecall]()
+    average = dict.fromkeys(codes, math.nan)
     for at, name in enumerate(classes):
         if not math.isnan(areas[at]):
-            roc[name] = Roc(*map(_thinned, _roc(y == at, score[:, at], weight)))
+            own = y == at
+            roc[name] = Roc(*map(_thinned, _roc(own, score[:, at], weight)))
+            curves[name] = _precision_recall(own, score[:, at], weight)
+            average[at] = float(sk.average_precision_score(own, score[:, at], sample_weight=weight))
+    best, right, w = score.max(axis=1), said == y, _weights(y, weight)
     return MulticlassTables(
         by_class=[
-            ClassRow(name, int((y == at).sum()), float(precision[at]), float(recall[at]), float(f1[at]), areas[at])
+            ClassRow(name, int((y == at).sum()), *(float(each[at]) for each in (precision, recall, f1, areas, average)))
             for at, name in enumerate(classes)
         ],
         confusion=sk.confusion_matrix(y, said, labels=codes, sample_weight=weight).astype(float).tolist(),
         roc=roc,
+        precision_recall=curves,
+        calibration=calibration(right.astype(np.float64), best, weight),
+        distribution=_distribution(_parts({"right": right, "wrong": ~right}, best, w)),
     )
 
 
@@ -419,6 +443,13 @@ def _thinned(values: AnyArray) -> list[float]:
     if len(values) > _POINTS:
         values = values[np.linspace(0, len(values) - 1, _POINTS).round().astype(np.int64)]
     return values.astype(np.float64).tolist()
+
+
+def _parts(
+    of: Mapping[str, BoolArray], values: Float64Array, weight: Float64Array
+) -> dict[str, tuple[Float64Array, Float64Array]]:
+    """The values and the weights of the rows of each part that has rows."""
+    return {name: (values[rows], weight[rows]) for name, rows in of.items() if rows.any()}
 
 
 def _distribution(of: Mapping[str, tuple[Float64Array, Float64Array]]) -> Distribution:

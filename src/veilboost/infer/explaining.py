@@ -16,6 +16,7 @@ choice, one of `LEVELS`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -121,14 +122,21 @@ def _slots(name: PartyName, splits: int, answer: SplitColumns) -> _Slots:
         return _Slots(column, np.zeros_like(column), (name,))
     if answer.names and len(answer.names) != used:
         raise MalformedMessage(f"{name} sent the wrong number of column names")
+    if len(set(answer.names)) < len(answer.names) or not all(each and each.isprintable() for each in answer.names):
+        raise MalformedMessage(f"{name} sent column names that are equal, empty or not printable")
     return _Slots(column, column, answer.names or tuple(f"{name}#{number}" for number in range(1, used + 1)))
 
 
 def _distinct(found: Mapping[PartyName, _Slots]) -> list[str]:
     """The names of all features; a name that two features have is preceded by its party."""
     every = [(party, name) for party, each in found.items() for name in each.names]
-    names = [name for _, name in every]
-    return [name if names.count(name) == 1 else f"{party}.{name}" for party, name in every]
+    names = Counter(name for _, name in every)
+    told = [name if names[name] == 1 else f"{party}.{name}" for party, name in every]
+    if len(set(told)) < len(told):  # another column has the name that one has with its party
+        told = [f"{party}.{name}" for party, name in every]
+    if len(set(told)) < len(told):
+        raise MalformedMessage("columns of several parties have the same name, also with the names of the parties")
+    return told
 
 
 # --- a passive party ----------------------------------------------------------------------------------------------

@@ -84,16 +84,23 @@ def explanation_columns(
     info: ModelInfo, ids: AnyArray, scores: Float64Array, found: Explanation, top: int
 ) -> dict[str, AnyArray]:
     """The columns of a file of explanations: scores, `top` reason codes, expected margins and contributions."""
-    columns = score_columns(info, ids, scores)
-    reasons = found.reasons(top)
+    columns, reasons = score_columns(info, ids, scores), found.reasons(top)
     for at in range(top):
-        columns[f"reason_{at + 1}"] = np.array([each[at] if at < len(each) else "" for each in reasons], dtype=np.str_)
+        codes = np.array([each[at] if at < len(each) else "" for each in reasons], dtype=np.str_)
+        add_column(columns, f"reason_{at + 1}", codes)
     for output, name in enumerate(found.output_names or ("",)):
         one, ending = found.output(output), f"_{name}" if name else ""
-        columns[f"expected{ending}"] = one.base_values
+        add_column(columns, f"expected{ending}", one.base_values)
         for feature, values in zip(one.feature_names, one.values.T, strict=True):
-            columns[f"contribution_{feature}{ending}"] = values
+            add_column(columns, f"contribution_{feature}{ending}", values)
     return columns
+
+
+def add_column(columns: dict[str, AnyArray], name: str, values: AnyArray) -> None:
+    """Add a column after the scores. Features and classes may have any name: one that is taken gets underscores."""
+    while name in columns:
+        name += "_"
+    columns[name] = values
 
 
 def check_ending(file: Path) -> str:
@@ -104,8 +111,12 @@ def check_ending(file: Path) -> str:
 
 
 def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
-    """Write scores to a file that only its owner can read. The file is replaced atomically."""
-    table, format = table_of(columns), check_ending(file)
+    """Write scores to a file that only its owner can read. The file is replaced atomically.
+
+    NaN, which a row without a score has, becomes null: an empty field of a csv file.
+    """
+    filled = {name: pyarrow().array(values, from_pandas=True) for name, values in columns.items()}
+    table, format = table_of(filled), check_ending(file)
     with replacing(file) as temporary:
         if format == "csv":
             pyarrow("csv").write_csv(table, temporary)
@@ -137,11 +148,12 @@ def read_scores(file: Path, id: str | None = None) -> Scores:
     read = read_source(file, Selection(id=id))  # ids keep their spelling only in a column that is known to hold them
     ids = id_values(id, read.table.column(id), typed=read.typed)
     others = [name for name in columns if name != id]
+    last = next((name for name in (PREDICTED, "predicted_") if name in others), None)
     one = next((name for name in (SCORE, "score_") if name in others), None)
-    if one is not None:
+    if last is None and one is not None:
         return Scores(ids, _numbers(one, read.table), id_name=id)
-    names = [name for name in others if name not in (PREDICTED, "predicted_")]
-    if len(names) == len(others) or len(names) < 2:
+    names = [] if last is None else others[: others.index(last)]  # a status and an explanation come after it
+    if len(names) < 2:
         raise MissingColumn(
             f"{str(file)!r} has neither a column {SCORE!r} nor a column for each class and {PREDICTED!r}",
             "give a file that veilboost predict wrote",

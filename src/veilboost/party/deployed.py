@@ -16,6 +16,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.errors import (
     AgainstPolicy,
     DeploymentEnded,
+    InvalidParameter,
     LimitReached,
     MalformedMessage,
     StaleIndex,
@@ -300,7 +301,10 @@ def asked_by_day(folder: DeploymentFolder) -> list[dict[str, Any]]:
 
 
 def read_trail(settings: PartySettings, folder: DeploymentFolder, id: str | None = None) -> list[dict[str, Any]]:
-    """The trail of a passive party, with the ids of the rows while the deployment lives; of one id, if it is given."""
+    """The trail of a passive party, with the ids of the rows while the deployment lives.
+
+    With `id`: the requests for this row, without the other rows of these requests.
+    """
     found, kept = list(folder.read_trail()), folder.load_index(SlotTable.of)
     if kept is None:
         if id is not None:
@@ -309,10 +313,15 @@ def read_trail(settings: PartySettings, folder: DeploymentFolder, id: str | None
     ids = load_allowed(settings).ids
     _, rows = SlotOwner(folder.key, settings.cores).updated(kept, ids)
     names = [None if row < 0 else ids[row].item() for row in rows.tolist()]
+    if id is not None:
+        place = {str(name): slot for slot, name in enumerate(names) if name is not None}.get(id)
+        if place is None:
+            raise InvalidParameter("no row of the table has this id", "rows that were removed are known by slots only")
+        return [{**each, "slots": [place], "ids": [id]} for each in found if place in each.get("slots", ())]
     for each in found:
         if "slots" in each:
             each["ids"] = [names[slot] for slot in each["slots"] if slot >= 0]
-    return [each for each in found if id is None or id in map(str, each.get("ids", ()))]
+    return found
 
 
 def _digest(message: ProposeDeployment) -> str:

@@ -119,11 +119,11 @@ def _binary(tables: Mapping[str, Any]) -> list[ShownTable]:
 def _multiclass(tables: Mapping[str, Any]) -> list[ShownTable]:
     by_class: Sequence[Mapping[str, Any]] = tables["by_class"]
     names = [str(each["name"]) for each in by_class]
-    kinds = ("precision", "recall", "f1", "auc")
+    kinds = ("precision", "recall", "f1", "auc", "aucpr")
     return [
         ShownTable(
             "Each class",
-            ("class", "rows", "precision", "recall", "F1", "AUC against the rest"),
+            ("class", "rows", "precision", "recall", "F1", "AUC against the rest", "average precision"),
             [(str(each["name"]), str(each["rows"]), *(number(each[kind]) for kind in kinds)) for each in by_class],
         ),
         ShownTable(
@@ -131,6 +131,7 @@ def _multiclass(tables: Mapping[str, Any]) -> list[ShownTable]:
             ("true class", *names),
             [(name, *map(_count, counts)) for name, counts in zip(names, tables["confusion"], strict=True)],
         ),
+        _calibration(tables["calibration"], "share of right predictions", "the probability of the predicted class"),
     ]
 
 
@@ -146,11 +147,11 @@ def _regression(tables: Mapping[str, Any]) -> list[ShownTable]:
     ]
 
 
-def _calibration(groups: Sequence[Mapping[str, Any]], label: str) -> ShownTable:
+def _calibration(groups: Sequence[Mapping[str, Any]], label: str, score: str = "the score") -> ShownTable:
     rows = [
         (str(at), str(each["rows"]), number(each["score"]), number(each["label"])) for at, each in enumerate(groups, 1)
     ]
-    return ShownTable("Calibration, by deciles of the score", ("group", "rows", "mean score", label), rows)
+    return ShownTable(f"Calibration, by deciles of {score}", ("group", "rows", "mean score", label), rows)
 
 
 def _segments(segments: Sequence[Mapping[str, Any]], column: str | None, kind: str) -> ShownTable:

@@ -46,8 +46,18 @@ def _binary(tables: Mapping[str, Any]) -> list[str]:
 
 
 def _multiclass(tables: Mapping[str, Any]) -> list[str]:
-    curves = dict(list(tables["roc"].items())[:_MOST_CLASSES])
-    return [_roc(curves, "ROC of each class against the rest")] if curves else []
+    drawn: list[str] = []
+    names = list(tables["roc"])[:_MOST_CLASSES]
+    if names:
+        drawn.append(_roc({name: tables["roc"][name] for name in names}, "ROC of each class against the rest"))
+        curves = {name: tables["precision_recall"][name] for name in names}
+        lines = {name: _points(each["recall"], each["precision"]) for name, each in curves.items()}
+        drawn.append(_chart("Precision and recall of each class", "recall", "precision", lines))
+    mean, label = "mean probability of the predicted class", "share of right predictions"
+    drawn.append(_calibration("Calibration", tables["calibration"], mean, label))
+    of = "probability of the predicted class"
+    drawn.append(_distribution("Distribution of the predicted class's probability", of, tables["distribution"]))
+    return drawn
 
 
 def _regression(tables: Mapping[str, Any]) -> list[str]:

@@ -156,7 +156,9 @@ def make_app(
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
         what = "the service has no such page" if error.status_code == 404 else "the page does not support this method"
-        return refusal(UnknownMessage(what, "GET / lists them all"), error.status_code, request.scope[SEEN])
+        response = refusal(UnknownMessage(what, "GET / lists them all"), error.status_code, request.scope[SEEN])
+        response.headers.update(error.headers or {})  # of 405: the methods that are allowed
+        return response
 
     definitions = dict[str, Any]()
 
@@ -166,8 +168,8 @@ def make_app(
         definitions.update(more)
         return {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
 
-    sizes = f"At most {limits.rows} rows and {limits.body_bytes} bytes at once. Every column must be sent; null is a "
-    sizes += "missing value, and so is a category that did not occur in training."
+    sizes = f"At most {limits.rows} rows with different ids and {limits.body_bytes} bytes at once. Every column must "
+    sizes += "be sent; null is a missing value, and so is a category that did not occur in training."
 
     @app.post(
         "/v1/predict",

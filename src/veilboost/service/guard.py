@@ -15,6 +15,7 @@ from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import FixedWindowRateLimiter
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +40,7 @@ SHORTEST_TOKEN = 16
 MOST_REQUESTS = 128  # concurrent requests, including those that wait for a prediction
 MOST_PER_MINUTE = 600  # requests of one client
 SEND_SECONDS = 60.0  # how long a client may take to read a piece of its answer
+CLIENT_CLOSED = 499  # the status that is counted if the client closes the connection, as in nginx
 SEEN = "veilboost.seen"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 
@@ -140,6 +142,8 @@ class Guard:
                 await refusal(busy, 503, seen)(scope, receive, watch)
             else:
                 await self._app(scope, receive, watch)
+        except ClientDisconnect:  # before it had sent its whole request: nobody reads an answer
+            seen.status = CLIENT_CLOSED
         except Exception as error:
             # The text of an exception may contain data: only its type and location are reported, and only in the log.
             where = traceback.extract_tb(error.__traceback__)[-1]

@@ -299,7 +299,7 @@ def _refusal(error: ValidationError, schema: Schema, rows: int) -> VeilBoostErro
         if lost:
             return MissingId(f"{key!r} is missing in {counted(lost)}")
         what = f"{key!r} is neither text nor a 64-bit whole number in {counted(by_key[key])}"
-        return MixedTypes(what, "make them all the same kind")
+        return MixedTypes(what, "send every id as text, or every id as a whole number")
     wrong = [column for column in columns if column.name in by_key]
     for column in wrong:
         if any(each["type"] == "missing" for each in by_key[column.name]):

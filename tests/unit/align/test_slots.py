@@ -1,14 +1,17 @@
-"""The active party's directory of slots keeps a limited number of looked-up ids."""
+"""The active party's directory of slots: which ids it keeps, and which indexes it refuses."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from veilboost.align import slots
-from veilboost.align.slots import IndexRequest, LookUp, SlotDirectory, SlotOwner, SlotTable
+from veilboost.align.slots import IndexPart, IndexRequest, LookUp, SlotDirectory, SlotOwner, SlotTable
+from veilboost.errors import MalformedMessage
 from veilboost.wire.channel import Channel, Peers
 
 pytestmark = pytest.mark.fast
@@ -66,3 +69,45 @@ def test_a_request_may_have_more_ids_than_are_kept(monkeypatch: pytest.MonkeyPat
     assert found(directory, shop, ids) == [*range(40), *[-1] * 10]
     assert found(directory, shop, ["c3"]) == [3]
     assert directory.looked_up <= 40, "as many as the largest index has"
+
+
+class Cheating(Channel):
+    """A passive party that changes its answer about its index."""
+
+    def __init__(self, change: Callable[[IndexPart], IndexPart]) -> None:
+        self._owner, self._change, self.asked = SlotOwner(b"s" * 32), change, 0
+        self._table, _ = self._owner.updated(SlotTable.of(None), np.array([f"c{at}" for at in range(20)]))
+
+    def send(self, message: Any) -> Any:
+        self.asked += 1
+        answer = self._change(self._table.part(message))
+        return lambda: answer
+
+
+@pytest.mark.parametrize("at_once", [8, 20, 64])
+def test_an_index_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(slots, "AT_ONCE", at_once)
+    directory, shop = SlotDirectory(b"b" * 32, ["shop"], 20), Cheating(lambda part: part)
+    directory.refresh(Peers({"shop": shop}), "shop")
+    assert (directory.rows("shop"), shop.asked) == (20, -(-20 // at_once))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda part: replace(part, points=part.points[:1]),  # many parts of one point would keep a service busy
+        lambda part: replace(part, points=part.points[:0]),
+        lambda part: replace(part, total=part.total - 1),
+        lambda part: replace(part, total=part.total + 1),
+        lambda part: replace(part, total=21),  # more rows than the policy allows
+        lambda part: replace(part, total=-1),
+        lambda part: replace(part, points=np.zeros_like(part.points)),
+        lambda part: replace(part, removed=np.array([20], dtype=np.int32)),
+        lambda part: replace(part, removed=np.array([-1], dtype=np.int32)),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_refused(change: Callable[[IndexPart], IndexPart]) -> None:
+    directory, shop = SlotDirectory(b"b" * 32, ["shop"], 20), Cheating(change)
+    with pytest.raises(MalformedMessage):
+        directory.refresh(Peers({"shop": shop}), "shop")
+    assert (directory.rows("shop"), shop.asked) == (0, 1)

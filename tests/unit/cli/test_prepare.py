@@ -55,11 +55,14 @@ def test_the_old_name_says_the_new_one():
     assert "veilboost prepare JOB" in str(old.exception)
 
 
-def test_a_daemon_says_whose_users_it_serves(town, capsys):
+def test_a_daemon_says_whose_users_it_serves_and_who_may_deploy(town, capsys):
     town.settle("shop", policy={"serve_users": ("bank",)})
+    town.settle("telecom", policy={"deploy_to": ("bank",), "predictions_per_day": 50, "explanations": "party"})
+    deploys = "the policy lets bank keep models deployed, at most 50 scores a day; explanations: party"
     for name, data, words in (
         ("shop", True, "the policy lets bank serve users with its encrypted splits"),
-        ("telecom", True, None),
+        ("telecom", True, deploys),
+        ("bank", True, None),
         ("bank", False, "this party can be a server, an authority, a csp or a comparer"),
     ):
         settings = load_party(town.folder / f"{name}.toml")
@@ -68,5 +71,5 @@ def test_a_daemon_says_whose_users_it_serves(town, capsys):
         daemon = SimpleNamespace(port=1, identity=own_identity(settings), monitor=SimpleNamespace(address=None))
         _tell(daemon, settings, as_json=False)
         said = capsys.readouterr().out
-        assert (words in said) if words else ("serve users" not in said and "authority" not in said)
+        assert (words in said) if words else not any(each in said for each in ("users", "authority", "deployed"))
     assert "serve_users" in CliRunner().invoke(app, ["party", "serve", "--help"]).stdout

@@ -12,7 +12,7 @@ import pytest
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, InvalidParameter, LabelOutOfRange, MissingColumn, MixedTypes, RowsDiffer
 from veilboost.evaluation.evaluate import Scored, evaluate, kind_of, scored_rows
-from veilboost.infer.scores import ModelInfo, Scores, read_scores, score_columns, write_scores
+from veilboost.infer.scores import ModelInfo, Scores, add_column, read_scores, score_columns, write_scores
 from veilboost.report.values import plain
 from veilboost.types import Column
 
@@ -144,11 +144,14 @@ def test_an_evaluation_is_plain_and_the_same_every_time(kind: str) -> None:
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow", "feather"])
 @pytest.mark.parametrize("id_name", ["id", "score", "predicted"])
 def test_a_score_file_reads_back_as_it_was_written(tmp_path: Path, ending: str, id_name: str) -> None:
-    for classes, scores in ((None, np.array([0.25, math.nan])), (("id", "b"), np.array([[0.25, 0.75], [1.0, 0.0]]))):
+    several = np.array([[0.25, 0.75], [math.nan, math.nan]])
+    for classes, scores in ((None, np.array([0.25, math.nan])), (("id", "score"), several)):
         objective = "binary" if classes is None else "multiclass"
         info = ModelInfo("m", "bank", ("bank",), "plain", objective, classes, (), id_name, 1)
         file = tmp_path / f"{objective}.{ending}"
-        write_scores(file, score_columns(info, np.array(["007", "8"]), scores))
+        columns = score_columns(info, np.array(["007", "8"]), scores)
+        add_column(columns, "status", np.array(["known", "unknown at shop"]))
+        write_scores(file, columns)
         assert file.stat().st_mode & 0o077 == 0
         found = read_scores(file)
         assert found.ids.tolist() == ["007", "8"]

@@ -178,7 +178,25 @@ def test_multiclass_metrics_are_those_of_scikit_learn(weighted: bool) -> None:
     tables = multiclass_tables(y, score, w, ("a", "b", "c"))
     assert np.allclose(tables.confusion, sk.confusion_matrix(y, said, sample_weight=w))
     assert [row.rows for row in tables.by_class] == np.bincount(y.astype(int)).tolist()
-    assert set(tables.roc) == {"a", "b", "c"}
+    assert set(tables.roc) == set(tables.precision_recall) == {"a", "b", "c"}
+    for at, row in enumerate(tables.by_class):
+        assert row.aucpr == pytest.approx(sk.average_precision_score(y == at, score[:, at], sample_weight=w))
+    shares = np.ones(200) if w is None else w
+    squares = ((score - np.eye(3)[y.astype(int)]) ** 2).sum(axis=1)
+    assert found["brier"] == pytest.approx(np.average(squares, weights=shares))
+
+
+def test_the_probability_of_the_predicted_class_is_compared_with_right_predictions() -> None:
+    score = np.repeat([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]], [8, 2], axis=0)
+    y = np.array([0.0] * 6 + [1.0] * 2 + [2.0, 0.0])
+    tables = multiclass_tables(y, score, None, ("a", "b", "c"))
+    found = [(group.rows, group.score, group.label) for group in tables.calibration]
+    assert found == [(2, pytest.approx(0.6), 0.5), (8, pytest.approx(0.8), 0.75)]
+    shares = tables.distribution.shares
+    assert (shares["right"][0], shares["right"][-1]) == (pytest.approx(1 / 7), pytest.approx(6 / 7))
+    assert (shares["wrong"][0], shares["wrong"][-1]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    only_right = multiclass_tables(np.zeros(8), score[:8], None, ("a", "b", "c"))
+    assert (only_right.precision_recall, set(only_right.distribution.shares)) == ({}, {"right"})
 
 
 def test_a_class_without_rows_is_left_out_of_the_mean() -> None:

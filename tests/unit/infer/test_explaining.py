@@ -12,7 +12,7 @@ from support import make_columns, make_labels, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
 from veilboost.infer import explaining
-from veilboost.infer.explaining import ExplanationResponder, explain_joint, split_columns
+from veilboost.infer.explaining import ExplanationResponder, _distinct, _Slots, explain_joint, split_columns
 from veilboost.infer.messages import (
     EXPLANATION_MESSAGES,
     AllSplits,
@@ -202,6 +202,9 @@ def test_a_responder_refuses_other_rows_and_other_requests():
         (SplitColumns, "column", lambda column: column - 1),
         (SplitColumns, "column", lambda column: column + 10_000),
         (SplitColumns, "names", lambda names: names[:-1]),
+        (SplitColumns, "names", lambda names: names[:1] * len(names)),
+        (SplitColumns, "names", lambda names: ("", *names[1:])),
+        (SplitColumns, "names", lambda names: ("\x1b[2J", *names[1:])),
         (AllSplits, "tree", lambda tree: tree + 1),
         (AllSplits, "node", lambda node: node[:-1]),
         (AllSplits, "left", lambda left: left[:, :-1]),
@@ -227,15 +230,29 @@ def test_only_the_active_party_with_all_others_can_explain():
             explain_joint(shares[party], tables[party].columns, ROWS, Peers({}))
 
 
-def test_names_that_two_parties_use_are_told_apart():
+def rename(shares, tables, party, names):
+    """Give columns of a party, by position, other names."""
+    for holder in (shares, tables):
+        columns = enumerate(holder[party].columns)
+        columns = tuple(replace(each, name=names.get(at, each.name)) for at, each in columns)
+        holder[party] = replace(holder[party], columns=columns)
+
+
+@pytest.mark.parametrize("others", [{}, {1: "p1.same"}])
+def test_names_that_two_parties_use_are_told_apart(others):
+    """Also if a column is named as another party's column is with the name of that party."""
     shares = trained(parties=2)
     _, tables = fresh(2)
-    renamed = dict.fromkeys(shares["p1"].records.feature[:1].tolist(), shares["p0"].columns[0].name)
-    rename = [renamed.get(at, info.name) for at, info in enumerate(shares["p1"].columns)]
-    for holder, key in ((shares, "p1"), (tables, "p1")):
-        columns = tuple(replace(each, name=name) for each, name in zip(holder[key].columns, rename, strict=True))
-        holder[key] = replace(holder[key], columns=columns)
+    rename(shares, tables, "p0", {0: "same"} | others)
+    rename(shares, tables, "p1", {int(shares["p1"].records.feature[0]): "same"})
     found = explained(shares, tables)
-    (name,) = renamed.values()
-    assert {f"p0.{name}", f"p1.{name}"} < set(found.feature_names)
+    assert {"p0.same", "p1.same"} < set(found.feature_names)
     assert len(set(found.feature_names)) == len(found.feature_names)
+
+
+def test_names_that_cannot_be_told_apart_are_refused():
+    found = {"a.b": _Slots(*np.zeros((2, 1), np.int32), ("c",)), "a": _Slots(*np.zeros((2, 1), np.int32), ("b.c",))}
+    assert _distinct(found) == ["c", "b.c"]
+    found["d"] = _Slots(*np.zeros((2, 2), np.int32), ("c", "b.c"))
+    with pytest.raises(MalformedMessage, match="same name"):
+        _distinct(found)

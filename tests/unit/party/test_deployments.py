@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from command_line import call
 from deploying import PASSIVE, Asking, Deploying, ints
 from parties import DEADLINE, PARTIES, free_port, make_certificates, until
 from veilboost.align.slots import IndexRequest, LookUp
@@ -43,6 +44,7 @@ from veilboost.infer.messages import (
 from veilboost.model.explanation import Explanation
 from veilboost.model.share import SplitRecords
 from veilboost.party import deployed
+from veilboost.party.deployed import read_trail
 from veilboost.party.deployment_folder import DeploymentFolder, end_expired, find_deployment, list_deployments
 from veilboost.party.deployments import deploy, open_deployment, rekey, withdraw
 from veilboost.party.messages import OpenDeployment, ProposeDeployment
@@ -142,6 +144,20 @@ def test_only_answered_rows_count_and_the_trail_names_them(town: Deploying) -> N
         booked = Ledger(runs / "ledger.sqlite").events(job)
         assert [event.release.split(" on ")[0] for event in booked] == ["looked up", "scored"]
     assert not any(id in path.read_text() for id in ids for path in town.settings("shop").runs.rglob("trail-*"))
+
+
+def test_the_trail_of_many_rows_is_readable(town: Deploying) -> None:
+    ids = town.common()[:13]
+    with deploy(town.bank, town.run) as made:
+        town.score(made, ids)
+        town.score(made, ids[:2])
+    printed = call("deployments", "trail", "credit", "--config", "shop.toml", folder=town.town.folder).stdout
+    assert "3 more" in printed
+    assert [id in printed for id in ids] == [True] * 10 + [False] * 3
+    shop = town.settings("shop")
+    whole, one = (read_trail(shop, find_deployment(shop, "credit"), id) for id in (None, ids[0]))
+    assert [each.get("ids") for each in whole] == [None, ids, ids[:2]]
+    assert [(each["rows"], each["ids"]) for each in one] == [(13, ids[:1]), (2, ids[:1])]
 
 
 def test_the_daily_limits_hold(town: Deploying) -> None:

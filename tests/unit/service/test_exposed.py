@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import shutil
 import socket
 import ssl
@@ -183,3 +185,48 @@ def test_an_unfinished_request_is_dropped_however_slowly_it_continues(
         slow.sendall(start)
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         assert until_closed(slow).startswith(b"HTTP/1.1 200") == start.startswith(b"GET")
+
+
+# --- what is not a whole request --------------------------------------------------------------------------
+
+
+ANSWERED_EARLY = HEADERS.replace(b"json", b"xml") % b"predict" + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "rest", "codes"),
+    [
+        (b"", b"\x16\x03\x01\0\r\n\r\n", ["VB-1401"]),
+        (b"", b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", ["VB-1401"]),
+        (b"", PREDICT + b"Content-Length: -1\r\n\r\n", ["VB-1401"]),
+        (b"", b"GET /C1 HTTP/1.1\r\nHost: x\r\n\r\n garbage\r\n\r\n", ["VB-1402", "VB-1401"]),
+        (ANSWERED_EARLY, b"no chunk\r\n", ["VB-1401"]),
+    ],
+)
+def test_what_is_not_http_is_a_coded_error(
+    caplog: pytest.LogCaptureFixture, start: bytes, rest: bytes, codes: list[str]
+) -> None:
+    with running() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        answer = b""
+        if start:  # its answer comes before the rest
+            client.sendall(start)
+            answer = client.recv(1 << 16)
+        client.sendall(rest)
+        while piece := client.recv(1 << 16):
+            answer += piece
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    assert re.findall(rb'"code":\s?"([^"]+)"', answer) == [code.encode() for code in codes]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_a_client_that_goes_away_is_no_error_of_the_service() -> None:
+    with running() as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(PREDICT + BODY)
+
+        def counted() -> str:
+            return httpx.get(f"http://127.0.0.1:{port}/metrics").text
+
+        until(lambda: 'route="/v1/predict"' in counted(), "the request ends")
+        assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="499"} 1.0' in counted()
+        assert "VB-1707" not in counted()

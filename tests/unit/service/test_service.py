@@ -289,6 +289,7 @@ def test_unknown_pages_and_methods_are_coded() -> None:
         wrong_methods = [client.get(page) for page in PAGES] + [client.put("/")]
         for answer, status in ((client.get("/docs"), 404), *((each, 405) for each in wrong_methods)):
             assert (answer.status_code, answer.json()["code"]) == (status, "VB-1402")
+        assert [answer.headers["allow"] for answer in wrong_methods] == ["POST", "POST", "GET"]
 
 
 @pytest.mark.parametrize(
