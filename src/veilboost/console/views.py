@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from veilboost.boost.metrics import METRIC_INFO
 from veilboost.console.data import ConsoleData, LedgerFacts
+from veilboost.console.words import WORDS
 from veilboost.errors import UnknownProposal, UnknownRun, VeilBoostError, coded_errors
 from veilboost.fields import info_of
 from veilboost.party.approvals import Proposal, approval_text, find_proposal, list_proposals, verify
@@ -47,6 +48,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 JOBS_PER_PAGE = 50
 WIDE, HIGH = 560, 300  # of a chart
 _ROLES = {"active": "active party", "passive": "passive parties", "participant": "participants"}
+_PLACES = {
+    "active": "the active party, which has the labels",
+    "passive": "a passive party, which has columns and no labels",
+    "participant": "a participant, which has rows",
+    "server": "the server, which has no rows",
+}
 _CODE = re.compile(r"\bVB-\d{4}\b")
 
 
@@ -56,6 +63,7 @@ def page(
     """One page. `events`: the address of its live updates."""
     approves, csrf = (False, "") if visitor is None else (visitor.user.approves, visitor.login.csrf)
     about = {"party": party, "visitor": visitor, "approves": approves, "csrf": csrf, "events": events}
+    about["zone"] = datetime.now().astimezone().tzname()
     return HTMLResponse(render(template, TEMPLATES, **about, **given), status)
 
 
@@ -101,8 +109,11 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
     cost, learned = predicted(found), dict[str, list[str]]()
     for each in found.reveals:
         learned.setdefault(_receivers(found, each["to"]), []).append(each["what"])
+    own_first = sorted(found.statements, key=lambda each: each["victim"] != found.role)
     return {
         "proposal": found,
+        "place": _PLACES.get(found.role, found.role),
+        "claims": [{**each, "victim": _owner(found, str(each["victim"]))} for each in own_first],
         "asked": date_text(found.asked_at),
         "until": date_text(found.until),
         "seconds": None if cost is None else seconds_text(cost.seconds),
@@ -117,6 +128,13 @@ def _receivers(found: Proposal, role: str) -> str:
     if role in ("active", "server"):
         return f"{found.asked_by}, the {_ROLES.get(role, role)}"
     return f"{_ROLES.get(role, role)}{', among them this party' if role == found.role else ''}"
+
+
+def _owner(found: Proposal, victim: str) -> str:
+    """Whose data a claim is about."""
+    if victim == found.role:
+        return f"this party ({victim})"
+    return f"{found.asked_by} ({victim})" if victim == "active" else victim
 
 
 def _decision(data: ConsoleData, found: Proposal) -> str:
@@ -174,7 +192,7 @@ def _running(data: ConsoleData, job: JobStatus) -> dict[str, Any]:
 def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
     state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = "not measured" if run.drives else "driver only"
+    metric = "not measured" if run.drives else "only the driver knows it"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"
@@ -209,6 +227,7 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "told": told,
+        "place": _PLACES.get(str(told.role), told.role),
         "reports": _reports(told),
         "code": code_in(told.error),
         "approval": approval_text(run, data.settings),
@@ -327,6 +346,7 @@ def ledger(data: ConsoleData) -> dict[str, Any]:
         "facts": facts,
         "drawings": _marked(charts),
         "table_name": table,
+        "runs": {each.job for each in data.jobs()},
     }
 
 
@@ -437,6 +457,10 @@ def models(data: ConsoleData) -> dict[str, Any]:
         ("lookups per day", spent_today(settings, LOOKUPS_FILE), policy.lookups_per_day),
     ]
     return {"deployments": listed, "quotas": quotas, "policy": policy}
+
+
+def words(data: ConsoleData) -> dict[str, Any]:
+    return {"words": WORDS}
 
 
 def policy(data: ConsoleData) -> dict[str, Any]:

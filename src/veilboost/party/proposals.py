@@ -23,6 +23,7 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import TrainRequest
 from veilboost.party.settings import PartySettings
+from veilboost.privacy.event import assignments_of
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.wire.message import Message
@@ -54,7 +55,8 @@ class Subject:
     epsilon, delta, epsilon_left
         What the job would spend on this party's data, and what would be left of `epsilon_total`; None without a limit.
     size
-        `trees`, `depth`, `bins` and `parties` with a table, to predict time and bytes; None for a deployment.
+        `trees`, `depth`, `bins` and `parties` with a table, to predict time and bytes; `assignments` of each row that
+        the job may request, and `assignments_left` of `assignments_total`, if it is set. None for a deployment.
     """
 
     kind: Kind
@@ -95,9 +97,13 @@ def training_subject(
 ) -> Subject:
     """A training job in this party's role. `request`: the one that the policy has allowed."""
     spec, total = job.spec, settings.policy.epsilon_total
-    left = None
+    book, left = Ledger(settings.ledger_file), None
     if total is not None:
-        left = total - Ledger(settings.ledger_file).spent(settings.policy.delta) - request.epsilon
+        left = total - book.spent(settings.policy.delta) - request.epsilon
+    assignments = {"assignments": request.assignments}
+    if settings.policy.assignments_total is not None:
+        spent = assignments_of(book.events())
+        assignments["assignments_left"] = settings.policy.assignments_total - spent - request.assignments
     messages = (*_AROUND, *spec.messages)
     if spec.setting == "vertical":
         messages = (*messages, *alignment_named(job.alignment).messages)
@@ -121,6 +127,7 @@ def training_subject(
             "depth": training.max_depth,
             "bins": training.max_bin,
             "parties": len(job.owners),
+            **assignments,
         },
     )
 

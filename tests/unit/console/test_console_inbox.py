@@ -36,7 +36,7 @@ def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, cons
     assert f'href="/inbox/{held.id}"' in text
     text = client.get(f"/inbox/{held.id}").text
     for told in (
-        "bank asks this party to take part as passive",
+        "bank asks to train a model with the table main, by the protocol plain. This party would be a passive party",
         "180",
         "income",
         "1.5",
