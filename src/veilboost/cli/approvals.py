@@ -162,10 +162,9 @@ def _show(settings: PartySettings, proposal: Proposal) -> None:
         "columns": ", ".join(proposal.columns),
         "epsilon": f"{proposal.epsilon:g}{left}" if proposal.epsilon else "none is spent: releases have no noise",
     }
-    size = proposal.size or {}
-    if "assignments" in size:
-        left = f", then {size['assignments_left']} left" if "assignments_left" in size else ""
-        shown["assignments"] = f"{size['assignments']} of each row{left}"
+    if proposal.assignments is not None:
+        left = "" if proposal.assignments_left is None else f", then {proposal.assignments_left} left"
+        shown["assignments"] = f"{proposal.assignments} of each row{left}"
     if proposal.kind == "training":
         shown["cost"] = cost
     if (decision := proposal.decision) is not None:

@@ -108,12 +108,12 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         raise UnknownProposal(f"{data.settings.name} has no such proposal")
     cost, learned = predicted(found), dict[str, list[str]]()
     for each in found.reveals:
-        learned.setdefault(_receivers(found, each["to"]), []).append(each["what"])
+        learned.setdefault(_receivers(found, each["to"]), []).append(_with_settings(each["what"], found))
     own_first = sorted(found.statements, key=lambda each: each["victim"] != found.role)
     return {
         "proposal": found,
         "place": _PLACES.get(found.role, found.role),
-        "claims": [{**each, "victim": _owner(found, str(each["victim"]))} for each in own_first],
+        "claims": [_claim(each, found) for each in own_first],
         "asked": date_text(found.asked_at),
         "until": date_text(found.until),
         "seconds": None if cost is None else seconds_text(cost.seconds),
@@ -130,11 +130,25 @@ def _receivers(found: Proposal, role: str) -> str:
     return f"{_ROLES.get(role, role)}{', among them this party' if role == found.role else ''}"
 
 
-def _owner(found: Proposal, victim: str) -> str:
-    """Whose data a claim is about."""
-    if victim == found.role:
-        return f"this party ({victim})"
-    return f"{found.asked_by} ({victim})" if victim == "active" else victim
+def _claim(claim: Mapping[str, str | None], found: Proposal) -> dict[str, str]:
+    """A claim of the protocol, with the names of those whose data it is about."""
+    told = {name: value or "–" for name, value in claim.items()}
+    victim = told["victim"]
+    names = {found.role: f"this party ({victim})", "active": f"{found.asked_by} ({victim})"}
+    return {
+        **told,
+        "victim": names.get(victim, victim),
+        "data": _with_settings(told["data"], found),
+        "attack": told["attack"].replace("_", " "),
+    }
+
+
+def _with_settings(text: str, found: Proposal) -> str:
+    """A text that depends on settings by name, with their values in what is proposed."""
+    ends = {name: r"\b" if "_" in name else "=" for name in found.settings}  # "order" is a word, too
+    named = (f"{name} is {found.settings[name]}" for name, end in ends.items() if re.search(rf"\b{name}{end}", text))
+    here = ", ".join(named)
+    return f"{text} (in this job {here})" if here else text
 
 
 def _decision(data: ConsoleData, found: Proposal) -> str:

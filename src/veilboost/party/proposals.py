@@ -55,8 +55,10 @@ class Subject:
     epsilon, delta, epsilon_left
         What the job would spend on this party's data, and what would be left of `epsilon_total`; None without a limit.
     size
-        `trees`, `depth`, `bins` and `parties` with a table, to predict time and bytes; `assignments` of each row that
-        the job may request, and `assignments_left` of `assignments_total`, if it is set. None for a deployment.
+        `trees`, `depth`, `bins` and `parties` with a table, to predict time and bytes; None for a deployment.
+    assignments, assignments_left
+        The left/right assignments of each row that the job may request, and what would be left of `assignments_total`;
+        None without a limit, and for a deployment.
     """
 
     kind: Kind
@@ -73,6 +75,8 @@ class Subject:
     delta: float = 0.0
     epsilon_left: float | None = None
     size: Mapping[str, int] | None = None
+    assignments: int | None = None
+    assignments_left: int | None = None
 
 
 def printable(text: str) -> str:
@@ -97,13 +101,9 @@ def training_subject(
 ) -> Subject:
     """A training job in this party's role. `request`: the one that the policy has allowed."""
     spec, total = job.spec, settings.policy.epsilon_total
-    book, left = Ledger(settings.ledger_file), None
-    if total is not None:
-        left = total - book.spent(settings.policy.delta) - request.epsilon
-    assignments = {"assignments": request.assignments}
-    if settings.policy.assignments_total is not None:
-        spent = assignments_of(book.events())
-        assignments["assignments_left"] = settings.policy.assignments_total - spent - request.assignments
+    most, book = settings.policy.assignments_total, Ledger(settings.ledger_file)
+    left = None if total is None else total - book.spent(settings.policy.delta) - request.epsilon
+    assignments_left = None if most is None else most - assignments_of(book.events()) - request.assignments
     messages = (*_AROUND, *spec.messages)
     if spec.setting == "vertical":
         messages = (*messages, *alignment_named(job.alignment).messages)
@@ -127,8 +127,9 @@ def training_subject(
             "depth": training.max_depth,
             "bins": training.max_bin,
             "parties": len(job.owners),
-            **assignments,
         },
+        assignments=request.assignments,
+        assignments_left=assignments_left,
     )
 
 
