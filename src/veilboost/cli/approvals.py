@@ -148,6 +148,8 @@ def _facts(settings: PartySettings, proposal: Proposal) -> dict[str, Any]:
 
 
 def _show(settings: PartySettings, proposal: Proposal) -> None:
+    from veilboost.party.approvals import decision_text
+
     facts, console = _facts(settings, proposal), stdout()
     left = "" if proposal.epsilon_left is None else f", then {proposal.epsilon_left:g} left"
     cost = "unknown: run veilboost plan --calibrate on this machine"
@@ -168,9 +170,7 @@ def _show(settings: PartySettings, proposal: Proposal) -> None:
     if proposal.kind == "training":
         shown["cost"] = cost
     if (decision := proposal.decision) is not None:
-        word = "approved" if decision.approved else "refused"
-        signed = "signature verified" if facts["verified"] else "SIGNATURE NOT VALID"
-        shown["decision"] = f"{word} by {decision.by} on {_when(decision.at)}, {signed}; {decision.reason}"
+        shown["decision"] = f"{decision_text(proposal, settings)}{f': {decision.reason}' if decision.reason else ''}"
     if proposal.used_at is not None:
         shown["used"] = _when(proposal.used_at)
     console.print(make_pairs(shown))

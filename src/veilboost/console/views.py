@@ -19,7 +19,7 @@ from veilboost.console.data import ConsoleData, LedgerFacts
 from veilboost.console.words import WORDS
 from veilboost.errors import UnknownProposal, UnknownRun, VeilBoostError, coded_errors
 from veilboost.fields import info_of
-from veilboost.party.approvals import Proposal, approval_text, find_proposal, list_proposals, verify
+from veilboost.party.approvals import Proposal, approval_text, decision_text, find_proposal, list_proposals
 from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import LIVE, list_deployments
 from veilboost.party.hub import revoked_at
@@ -152,12 +152,10 @@ def _with_settings(text: str, found: Proposal) -> str:
 
 
 def _decision(data: ConsoleData, found: Proposal) -> str:
-    decision = found.decision
-    if decision is None:
+    if found.decision is None:
         return "nobody decided in time" if found.state == "expired" else "not decided"
-    signed = "signature verified" if verify(data.settings, found) else "the signature is not valid"
-    word, why = "approved" if decision.approved else "refused", f": {decision.reason}" if decision.reason else ""
-    return f"{word} by {decision.by} on {date_text(decision.at)}, {signed}{why}"
+    why = found.decision.reason
+    return f"{decision_text(found, data.settings)}{f': {why}' if why else ''}"
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------

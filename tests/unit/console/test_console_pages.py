@@ -106,7 +106,12 @@ def test_a_job_is_shown_with_its_proof(town: Path) -> None:
     for told in ("AUC on validation rows", "PlainSums", "2 of 2", "What was revealed so far", "common rows"):
         assert told in text, told
     text = logged_in(console_of(town / "shop.toml")).get("/jobs/first").text
-    for told in ("only the driver knows it", "Bytes over time", "2 of 2", "bank drives this job. This party is a passive party"):
+    for told in (
+        "only the driver knows it",
+        "Bytes over time",
+        "2 of 2",
+        "bank drives this job. This party is a passive party",
+    ):
         assert told in text, told
     assert "AUC" not in text
 
