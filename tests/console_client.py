@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def computed(client: TestClient, path: str, sign: str) -> str:
     return client.get(path).text
 
 
-def hold(config: Path, name: str = "income") -> Proposal:
+def hold(config: Path, name: str = "income", **changes: object) -> Proposal:
     """A proposal of the bank that waits for a decision, with this name wherever a peer or a table gives one."""
     text = config.read_text()
     if 'approval = "ask"' not in text:
@@ -88,7 +89,9 @@ def hold(config: Path, name: str = "income") -> Proposal:
         epsilon=1.5,
         epsilon_left=6.5,
         size={"trees": 2, "depth": 2, "bins": 16, "parties": 2},
+        assignments=4,
     )
+    subject = replace(subject, **changes)  # pyright: ignore[reportArgumentType]
     peer = PeerIdentity("bank", "ab" * 32, datetime(2100, 1, 1, tzinfo=UTC), 1)
     with pytest.raises(ApprovalPending):
         require_approval(settings, peer, "digest", lambda: subject)

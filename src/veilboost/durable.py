@@ -20,8 +20,18 @@ from veilboost.errors import CheckpointFailed, ExposedKey, FolderLocked, StateUn
 
 PARTIAL = ".partial"  # how the names of temporary files end
 LARGEST = 1 << 20  # bytes of a certificate, a key or a passphrase
+FileStamp = tuple[int, int]  # when a file changed last, and its size
 _OTHERS = 0o077
 _LONGEST_WRITE = 3600.0  # seconds
+
+
+def file_stamp(file: Path) -> FileStamp | None:
+    """Changes whenever the file does; None if it cannot be found."""
+    try:
+        about = os.stat(file)
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
 
 
 @contextmanager

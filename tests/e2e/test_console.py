@@ -112,7 +112,13 @@ def test_an_officer_decides_watches_and_keeps_the_proof(town: Town, window: brow
     picture(window, pictures, "inbox")
     window.click("Training credit")
     window.until_text("What it would reveal")
-    for told in ("bank asks this party to take part as passive", "plain", "n2, n3, shade", "unprotected"):
+    for told in (
+        "bank asks to train a model with the table main",
+        "a passive party, which has columns",
+        "plain",
+        "n2, n3, shade",
+        "unprotected",
+    ):
         assert told in window.text, told
     picture(window, pictures, "proposal")
     window.write("reason", "contract 17")
@@ -201,6 +207,7 @@ def test_an_officer_decides_watches_and_keeps_the_proof(town: Town, window: brow
         "tables": "Features, without any value",
         "models": "No model is deployed",
         "policy": "Rules of the policy",
+        "words": "Left/right assignments: for every row",
         "errors/VB-1705": "What it means",
     }
     for dark in (False, True):

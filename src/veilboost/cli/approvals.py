@@ -148,6 +148,8 @@ def _facts(settings: PartySettings, proposal: Proposal) -> dict[str, Any]:
 
 
 def _show(settings: PartySettings, proposal: Proposal) -> None:
+    from veilboost.party.approvals import decision_text
+
     facts, console = _facts(settings, proposal), stdout()
     left = "" if proposal.epsilon_left is None else f", then {proposal.epsilon_left:g} left"
     cost = "unknown: run veilboost plan --calibrate on this machine"
@@ -162,12 +164,13 @@ def _show(settings: PartySettings, proposal: Proposal) -> None:
         "columns": ", ".join(proposal.columns),
         "epsilon": f"{proposal.epsilon:g}{left}" if proposal.epsilon else "none is spent: releases have no noise",
     }
+    if proposal.assignments is not None:
+        left = "" if proposal.assignments_left is None else f", then {proposal.assignments_left} left"
+        shown["assignments"] = f"{proposal.assignments} of each row{left}"
     if proposal.kind == "training":
         shown["cost"] = cost
     if (decision := proposal.decision) is not None:
-        word = "approved" if decision.approved else "refused"
-        signed = "signature verified" if facts["verified"] else "SIGNATURE NOT VALID"
-        shown["decision"] = f"{word} by {decision.by} on {_when(decision.at)}, {signed}; {decision.reason}"
+        shown["decision"] = f"{decision_text(proposal, settings)}{f': {decision.reason}' if decision.reason else ''}"
     if proposal.used_at is not None:
         shown["used"] = _when(proposal.used_at)
     console.print(make_pairs(shown))

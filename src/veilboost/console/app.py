@@ -202,6 +202,7 @@ def _add_pages(app: FastAPI, console: Console) -> None:
         "tables": views.tables,
         "models": views.models,
         "policy": views.policy,
+        "words": views.words,
     }
 
     def add(path: str, view: Callable[[ConsoleData], Mapping[str, Any]]) -> None:

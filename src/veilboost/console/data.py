@@ -18,14 +18,15 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from veilboost import durable
-from veilboost.data.report import TableReport
+from veilboost.data.report import TableReport, describe_columns
+from veilboost.durable import FileStamp, file_stamp
 from veilboost.errors import InvalidParameter, PeerBroken, TableBusy, VeilBoostError
 from veilboost.logs import reason
 from veilboost.party.approvals import APPROVALS
 from veilboost.party.job import load_job
 from veilboost.party.ping import PeerStatus, dialled_addresses, peer_status
-from veilboost.party.progress import RunFollower, Stamp, file_stamp, stamp_of
-from veilboost.party.runs import JOB, STATUS, RunFolder
+from veilboost.party.progress import RunFollower, Stamp, stamp_of
+from veilboost.party.runs import JOB, RunFolder, stamped_runs
 from veilboost.party.settings import DataSettings, PartySettings
 from veilboost.party.status import JobStatus, LedgerSummary, PartyStatus, job_status, ledger_summary, party_status
 from veilboost.privacy.ledger import Ledger
@@ -97,19 +98,9 @@ class TableFacts:
 
 
 def table_facts(data: DataSettings) -> TableFacts:
-    report, columns = data.check(), list[Mapping[str, Any]]()
+    report = data.check()
     table = report.table
-    for column in () if table is None else table.columns:
-        values, text = np.asarray(column.values), column.categories is not None
-        missing = values < 0 if text else np.isnan(values)
-        columns.append(
-            {
-                "name": column.name,
-                "type": "category" if text else "number",
-                "missing": int(missing.sum()),
-                "distinct": len(np.unique(values[~missing])),
-            }
-        )
+    columns = () if table is None else describe_columns(table)
     classes = None if table is None or table.label is None else len(np.unique(table.label))
     return TableFacts(report.rows, columns, data.label, classes, replace(report, table=None))  # its values are not kept
 
@@ -135,7 +126,7 @@ class ConsoleData:
         self.audits = Audits(settings, self._files)
         self._lock = threading.Lock()
         self._statuses: dict[str, tuple[object, JobStatus]] = {}
-        self._scanned: tuple[float, list[tuple[str, tuple[int, int]]]] | None = None
+        self._scanned: tuple[float, list[tuple[RunFolder, FileStamp]]] | None = None
         self._followers: OrderedDict[str, RunFollower] = OrderedDict()
 
     # --- jobs -------------------------------------------------------------------------------------------
@@ -143,29 +134,22 @@ class ConsoleData:
     def jobs(self) -> list[JobStatus]:
         """All runs, newest first. A status is read again only if its file has changed."""
         found: dict[str, tuple[object, JobStatus]] = {}
-        for name, stamp in self._scan():
-            known = self._statuses.get(name)
+        for run, stamp in self._scan():
+            known = self._statuses.get(run.path.name)
             if known is None or known[0] != stamp or known[1].running:  # its process may have been killed
-                known = stamp, job_status(RunFolder(self.settings.runs / name))
-            found[name] = known
+                known = stamp, job_status(run)
+            found[run.path.name] = known
         self._statuses = found
         return [status for _, status in found.values()]
 
-    def _scan(self) -> list[tuple[str, tuple[int, int]]]:
+    def _scan(self) -> list[tuple[RunFolder, FileStamp]]:
         """The runs and the stamps of their statuses, newest first."""
         with self._lock:
             if self._scanned is None or time.monotonic() - self._scanned[0] > SCAN_AGE:
-                try:
-                    with os.scandir(self.settings.runs) as entries:
-                        names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
-                except FileNotFoundError:
-                    names = []
-                stamps = ((name, file_stamp(self.settings.runs / name / STATUS)) for name in names)
-                found = [(name, stamp) for name, stamp in stamps if stamp is not None]
-                self._scanned = time.monotonic(), sorted(found, key=lambda each: -each[1][0])
+                self._scanned = time.monotonic(), stamped_runs(self.settings.runs)
             return self._scanned[1]
 
-    def _approvals(self) -> list[tuple[str, tuple[int, int] | None]]:
+    def _approvals(self) -> list[tuple[str, FileStamp | None]]:
         """The proposals, and when each of their folders has changed."""
         folder = self.settings.runs / APPROVALS
         names = os.listdir(folder) if folder.is_dir() else []
@@ -189,7 +173,8 @@ class ConsoleData:
         stamps = [stamp_of(self.settings.runs / name) for name in running]
         table = None if self.table is None else self.table.version
         slow = self.ledger.version, self.peers.version, table
-        return f"{hash(repr((self._scan(), self._approvals(), stamps, slow))):x}"
+        runs = [(run.path.name, stamp) for run, stamp in self._scan()]
+        return f"{hash(repr((runs, self._approvals(), stamps, slow))):x}"
 
     # --- what takes long --------------------------------------------------------------------------------
 

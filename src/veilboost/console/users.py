@@ -14,10 +14,9 @@ from nacl.pwhash import argon2id
 
 from veilboost import durable
 from veilboost.crypto.csprng import Csprng
-from veilboost.durable import keeping
+from veilboost.durable import file_stamp, keeping
 from veilboost.errors import DamagedState, ExposedKey, InvalidParameter, UnreadableCertificate
 from veilboost.fields import FORMS
-from veilboost.party.progress import file_stamp
 
 Role = Literal["viewer", "approver"]
 ROLES: tuple[Role, ...] = ("viewer", "approver")

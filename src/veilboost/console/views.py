@@ -16,9 +16,10 @@ from starlette.responses import HTMLResponse
 
 from veilboost.boost.metrics import METRIC_INFO
 from veilboost.console.data import ConsoleData, LedgerFacts
+from veilboost.console.words import WORDS
 from veilboost.errors import UnknownProposal, UnknownRun, VeilBoostError, coded_errors
 from veilboost.fields import info_of
-from veilboost.party.approvals import Proposal, approval_text, find_proposal, list_proposals, verify
+from veilboost.party.approvals import Proposal, approval_text, decision_text, find_proposal, list_proposals
 from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import LIVE, list_deployments
 from veilboost.party.hub import revoked_at
@@ -47,6 +48,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 JOBS_PER_PAGE = 50
 WIDE, HIGH = 560, 300  # of a chart
 _ROLES = {"active": "active party", "passive": "passive parties", "participant": "participants"}
+_PLACES = {
+    "active": "the active party, which has the labels",
+    "passive": "a passive party, which has columns and no labels",
+    "participant": "a participant, which has rows",
+    "server": "the server, which has no rows",
+}
 _CODE = re.compile(r"\bVB-\d{4}\b")
 
 
@@ -56,6 +63,7 @@ def page(
     """One page. `events`: the address of its live updates."""
     approves, csrf = (False, "") if visitor is None else (visitor.user.approves, visitor.login.csrf)
     about = {"party": party, "visitor": visitor, "approves": approves, "csrf": csrf, "events": events}
+    about["zone"] = datetime.now().astimezone().tzname()
     return HTMLResponse(render(template, TEMPLATES, **about, **given), status)
 
 
@@ -100,9 +108,12 @@ def proposal(data: ConsoleData, id: str) -> dict[str, Any]:
         raise UnknownProposal(f"{data.settings.name} has no such proposal")
     cost, learned = predicted(found), dict[str, list[str]]()
     for each in found.reveals:
-        learned.setdefault(_receivers(found, each["to"]), []).append(each["what"])
+        learned.setdefault(_receivers(found, each["to"]), []).append(_with_settings(each["what"], found))
+    own_first = sorted(found.statements, key=lambda each: each["victim"] != found.role)
     return {
         "proposal": found,
+        "place": _PLACES.get(found.role, found.role),
+        "claims": [_claim(each, found) for each in own_first],
         "asked": date_text(found.asked_at),
         "until": date_text(found.until),
         "seconds": None if cost is None else seconds_text(cost.seconds),
@@ -119,13 +130,32 @@ def _receivers(found: Proposal, role: str) -> str:
     return f"{_ROLES.get(role, role)}{', among them this party' if role == found.role else ''}"
 
 
+def _claim(claim: Mapping[str, str | None], found: Proposal) -> dict[str, str]:
+    """A claim of the protocol, with the names of those whose data it is about."""
+    told = {name: value or "–" for name, value in claim.items()}
+    victim = told["victim"]
+    names = {found.role: f"this party ({victim})", "active": f"{found.asked_by} ({victim})"}
+    return {
+        **told,
+        "victim": names.get(victim, victim),
+        "data": _with_settings(told["data"], found),
+        "attack": told["attack"].replace("_", " "),
+    }
+
+
+def _with_settings(text: str, found: Proposal) -> str:
+    """A text that depends on settings by name, with their values in what is proposed."""
+    ends = {name: r"\b" if "_" in name else "=" for name in found.settings}  # "order" is a word, too
+    named = (f"{name} is {found.settings[name]}" for name, end in ends.items() if re.search(rf"\b{name}{end}", text))
+    here = ", ".join(named)
+    return f"{text} (in this job {here})" if here else text
+
+
 def _decision(data: ConsoleData, found: Proposal) -> str:
-    decision = found.decision
-    if decision is None:
+    if found.decision is None:
         return "nobody decided in time" if found.state == "expired" else "not decided"
-    signed = "signature verified" if verify(data.settings, found) else "the signature is not valid"
-    word, why = "approved" if decision.approved else "refused", f": {decision.reason}" if decision.reason else ""
-    return f"{word} by {decision.by} on {date_text(decision.at)}, {signed}{why}"
+    why = found.decision.reason
+    return f"{decision_text(found, data.settings)}{f': {why}' if why else ''}"
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------
@@ -174,7 +204,7 @@ def _running(data: ConsoleData, job: JobStatus) -> dict[str, Any]:
 def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
     state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = "not measured" if run.drives else "driver only"
+    metric = "not measured" if run.drives else "only the driver knows it"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"
@@ -209,6 +239,7 @@ def job(data: ConsoleData, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "told": told,
+        "place": _PLACES.get(str(told.role), told.role),
         "reports": _reports(told),
         "code": code_in(told.error),
         "approval": approval_text(run, data.settings),
@@ -327,6 +358,7 @@ def ledger(data: ConsoleData) -> dict[str, Any]:
         "facts": facts,
         "drawings": _marked(charts),
         "table_name": table,
+        "runs": {each.job for each in data.jobs()},
     }
 
 
@@ -437,6 +469,10 @@ def models(data: ConsoleData) -> dict[str, Any]:
         ("lookups per day", spent_today(settings, LOOKUPS_FILE), policy.lookups_per_day),
     ]
     return {"deployments": listed, "quotas": quotas, "policy": policy}
+
+
+def words(data: ConsoleData) -> dict[str, Any]:
+    return {"words": WORDS}
 
 
 def policy(data: ConsoleData) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from veilboost.data.categories import MAX_CATEGORIES, MIN_CATEGORY_ROWS, category_counts, frequent_codes
 from veilboost.data.columns import NUMBER_PATTERN, Kind
 from veilboost.data.schema import SchemaRules, column_fault, infer_objective, raise_first
@@ -32,6 +34,17 @@ class Note:
 
     def __str__(self) -> str:
         return f"{self.what}; {self.fix}"
+
+
+def describe_columns(table: PartyTable) -> list[dict[str, Any]]:
+    """The columns without their values: name, type, and the numbers of missing and of distinct values."""
+    found: list[dict[str, Any]] = []
+    for column in table.columns:
+        values, text = np.asarray(column.values), column.categories is not None
+        missing = values < 0 if text else np.isnan(values)
+        about = {"missing": int(missing.sum()), "distinct": len(np.unique(values[~missing]))}
+        found.append({"name": column.name, "type": "category" if text else "number", **about})
+    return found
 
 
 @dataclass(frozen=True)

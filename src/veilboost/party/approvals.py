@@ -41,7 +41,7 @@ from veilboost.logs import EventLogger
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import PeerIdentity, check_signed, read_public, sign
 from veilboost.party.proposals import Subject, digest_of
-from veilboost.party.runs import APPROVAL, RunFolder
+from veilboost.party.runs import APPROVAL, RunFolder, date_text
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 
@@ -327,12 +327,18 @@ def approval_text(run: RunFolder, settings: PartySettings | None = None) -> str 
         approval = run_approval(run)
     except (DamagedState, StateUnavailable) as error:
         return error.what
-    if approval is None or approval.decision is None:
+    return None if approval is None else decision_text(approval, settings)
+
+
+def decision_text(proposal: Proposal, settings: PartySettings | None = None) -> str | None:
+    """Who decided what and when; None if nobody has. With settings, whether the signature is valid, too."""
+    decision = proposal.decision
+    if decision is None:
         return None
-    text = f"approved by {approval.decision.by} on {datetime.fromtimestamp(approval.decision.at):%Y-%m-%d %H:%M:%S}"
+    text = f"{'approved' if decision.approved else 'refused'} by {decision.by} on {date_text(decision.at)}"
     if settings is None:
         return text
-    return f"{text}, {'signature verified' if verify(settings, approval) else 'the signature is not valid'}"
+    return f"{text}, {'signature verified' if verify(settings, proposal) else 'the signature is not valid'}"
 
 
 def _of_key(settings: PartySettings, key: str) -> list[Proposal]:

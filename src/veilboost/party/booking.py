@@ -25,6 +25,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName, Role
 
 BEGUN = "begun.txt"  # in the run folder
+_DRIVERS = ("the active party", "the server")  # in the events of protocols, which know no names
 _EXPLAINING = Lock()  # two explanations at once must not both take what is left
 
 
@@ -55,11 +56,14 @@ class Booking:
     key, draws new noise, and spends again; a job that resumes keeps its key.
     """
 
-    def __init__(self, settings: PartySettings, name: str, key: bytes | None = None) -> None:
+    def __init__(
+        self, settings: PartySettings, name: str, key: bytes | None = None, driver: PartyName | None = None
+    ) -> None:
+        """`driver`: the party that receives the releases, at a party that answers."""
         self.randomness = JobRandomness(key)
         self.job = f"{name}/{self.randomness.for_request('name of the job').bytes(6).hex()}"
         self.ledger = Ledger(settings.ledger_file)
-        self._name = name
+        self._name, self._driver = name, driver
         self._settings = settings
         self._policy = settings.policy
         self._request: TrainRequest | None = None  # the last request that was allowed
@@ -68,9 +72,9 @@ class Booking:
         self._steps = StepLog(settings.runs / name / BEGUN, self.job.rpartition("/")[2])
 
     @staticmethod
-    def of_run(settings: PartySettings, name: str, resume: bool) -> Booking:
+    def of_run(settings: PartySettings, name: str, resume: bool, driver: PartyName | None = None) -> Booking:
         """The booking of a resumed or new run. Nothing is written yet."""
-        return Booking(settings, name, RunFolder(settings.runs / name).key if resume else None)
+        return Booking(settings, name, RunFolder(settings.runs / name).key if resume else None, driver)
 
     # --- before the job, and again when its rows are known ------------------------------------------------
 
@@ -109,10 +113,16 @@ class Booking:
 
         Raises `AgainstPolicy` if it does not; then the release must not be sent.
         """
-        counted = limited(self._policy, events)
+        counted = limited(self._policy, [self._named(event) for event in events])
         if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
             self._check_room(counted)
         self.ledger.append(self.job, *counted)
+
+    def _named(self, event: Event) -> Event:
+        """The event with the name of its receiver: the ledger of all jobs sums up by receiver."""
+        if self._driver is None or event.adversary not in _DRIVERS:
+            return event
+        return replace(event, adversary=self._driver)
 
     def begin(self, step: str, trees: int) -> int:
         """Count a step of the job, also over restarts of this party; returns how often it was begun before.

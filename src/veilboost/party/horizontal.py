@@ -346,7 +346,7 @@ class HorizontalSession(TrainingSession):
         self._require_approval(peer)
         if self._run is not None:  # resumed before in the same session: another job must not get the same noise
             self._booking.close(None)
-            self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
+            self._booking = Booking.of_run(self.settings, self.job.name, resume=False, driver=self.job.driver)
         try:
             participant = self._enter(peer)
         except VeilBoostError:  # the owner finds the reason in the run's status

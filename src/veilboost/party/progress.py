@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veilboost.boost.booster import RoundResult
+from veilboost.durable import FileStamp, file_stamp
 from veilboost.errors import VeilBoostError
 from veilboost.party.job import Job, load_job
 from veilboost.party.messages import Checkpoint
@@ -24,20 +25,12 @@ _LAST = 20  # messages that are listed one by one
 _MOST_POINTS = 200  # of the curve of bytes
 _PACE = 10  # the last rounds, from which the remaining time is estimated
 
-Stamp = tuple[tuple[int, int] | None, ...]
+Stamp = tuple[FileStamp | None, ...]
 
 
 def stamp_of(folder: Path, *more: str) -> Stamp:
     """Changes whenever a file of the run does."""
     return tuple(file_stamp(folder / name) for name in (*_STAMPED, *more))
-
-
-def file_stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        about = os.stat(file)
-    except OSError:
-        return None
-    return about.st_mtime_ns, about.st_size
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import TrainRequest
 from veilboost.party.settings import PartySettings
+from veilboost.privacy.event import assignments_of
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.wire.message import Message
@@ -56,6 +57,9 @@ class Subject:
         What the job would spend on this party's data, and what would be left of `epsilon_total`; None without a limit.
     size
         `trees`, `depth`, `bins` and `parties` with a table, to predict time and bytes; None for a deployment.
+    assignments, assignments_left
+        The left/right assignments of each row that the job may request, and what would be left of `assignments_total`;
+        None without a limit, and for a deployment.
     """
 
     kind: Kind
@@ -72,6 +76,8 @@ class Subject:
     delta: float = 0.0
     epsilon_left: float | None = None
     size: Mapping[str, int] | None = None
+    assignments: int | None = None
+    assignments_left: int | None = None
 
 
 def digest_of(*parts: str) -> str:
@@ -89,9 +95,9 @@ def training_subject(
 ) -> Subject:
     """A training job in this party's role. `request`: the one that the policy has allowed."""
     spec, total = job.spec, settings.policy.epsilon_total
-    left = None
-    if total is not None:
-        left = total - Ledger(settings.ledger_file).spent(settings.policy.delta) - request.epsilon
+    most, book = settings.policy.assignments_total, Ledger(settings.ledger_file)
+    left = None if total is None else total - book.spent(settings.policy.delta) - request.epsilon
+    assignments_left = None if most is None else most - assignments_of(book.events()) - request.assignments
     messages = (*_AROUND, *spec.messages)
     if spec.setting == "vertical":
         messages = (*messages, *alignment_named(job.alignment).messages)
@@ -116,6 +122,8 @@ def training_subject(
             "bins": training.max_bin,
             "parties": len(job.owners),
         },
+        assignments=request.assignments,
+        assignments_left=assignments_left,
     )
 
 

@@ -17,7 +17,7 @@ from veilboost import at_rest, durable
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import KEY_BYTES
 from veilboost.data.table import PartyTable
-from veilboost.durable import keeping, reading
+from veilboost.durable import FileStamp, file_stamp, keeping, reading
 from veilboost.engine.tables import table_digest
 from veilboost.errors import (
     AgainstPolicy,
@@ -423,8 +423,19 @@ def date_text(seconds: Any) -> str | None:
 
 def list_runs(runs: Path) -> Iterator[RunFolder]:
     """All runs in a party's folder, newest first."""
-    found = sorted(runs.glob(f"*/{STATUS}"), key=lambda path: -path.stat().st_mtime)
-    return (RunFolder(path.parent) for path in found)
+    return (run for run, _ in stamped_runs(runs))
+
+
+def stamped_runs(runs: Path) -> list[tuple[RunFolder, FileStamp]]:
+    """All runs in a party's folder with the stamps of their statuses, newest first."""
+    try:
+        with os.scandir(runs) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    stamps = ((runs / name, file_stamp(runs / name / STATUS)) for name in names)
+    found = [(RunFolder(folder), stamp) for folder, stamp in stamps if stamp is not None]
+    return sorted(found, key=lambda each: -each[1][0])
 
 
 # --- the messages of a run ------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ class TrainingSession(Session):
         self._failed = False
         self._approval: Proposal | None = None  # of this job, if the policy asks a person
         self._check_place(peer)
-        self._booking = Booking.of_run(settings, job.name, proposal.resume)
+        self._booking = Booking.of_run(settings, job.name, proposal.resume, job.driver)
         self._config = self._checked_config()
         self._width = len(settings.data.features or ()) or 1 if settings.data else 1  # until the table is read
         self._open()

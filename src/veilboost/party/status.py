@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from veilboost import __version__
-from veilboost.durable import holder, keeping
+from veilboost.durable import file_stamp, holder, keeping
 from veilboost.errors import DamagedState, NewerFormat, StateUnavailable, VeilBoostError
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import describe
@@ -99,8 +99,7 @@ class LedgerBudget:
 
     def read(self) -> tuple[float, float | None]:
         """Epsilon spent or reserved, and left of the policy's `epsilon_total`; None if it has none."""
-        file = self._ledger.path
-        version = (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else None
+        version = file_stamp(self._ledger.path)
         if self._known is None or (self._known[0] != version and time.monotonic() - self._known[1] > _BUDGET_AGE):
             self._known = version, time.monotonic(), self._ledger.spent(self._policy.delta)
         spent, total = self._known[2], self._policy.epsilon_total

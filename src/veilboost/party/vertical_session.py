@@ -127,7 +127,7 @@ class VerticalSession(TrainingSession):
             self._require_approval(peer)
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
-                self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
+                self._booking = Booking.of_run(self.settings, self.job.name, resume=False, driver=self.job.driver)
             self._decide(peer, reserve=True)
             run = self._open_run(state="proposed")
         self._new = not message.resume

@@ -9,7 +9,7 @@ import pytest
 from console_client import console_of, csrf_of, hold, logged_in
 from two_parties import make_two, settings_of
 from veilboost.console.app import Console
-from veilboost.party.approvals import list_proposals, verify
+from veilboost.party.approvals import decide, list_proposals, use_approval, verify
 from veilboost.party.settings import PartySettings, load_party
 
 HOSTILE = "<script>alert(1)</script>"
@@ -36,9 +36,10 @@ def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, cons
     assert f'href="/inbox/{held.id}"' in text
     text = client.get(f"/inbox/{held.id}").text
     for told in (
-        "bank asks this party to take part as passive",
+        "bank asks to train a model with the table main, by the protocol plain. This party would be a passive party",
         "180",
         "income",
+        "this party (passive)",
         "1.5",
         "6.5",
         "broken",
@@ -49,6 +50,37 @@ def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, cons
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 5
     for wrong in (held.id[:8], "..", "0" * 16 + "-1", "%2e%2e%2f"):
         assert client.get(f"/inbox/{wrong}").status_code in (303, 404), wrong  # 303: /inbox/.. is /
+
+
+def test_a_claim_names_the_parties_and_the_settings_it_depends_on(tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    told = {"adversary": "x", "why": "y", "status": "sound"}
+    own = {**told, "victim": "passive", "data": "sums, with eps_features on", "attack": "histogram_bins"}
+    others = {**told, "victim": "active", "data": "the order of labels", "attack": None}
+    learned = ({"what": "with sampling='goss', which rows", "to": "passive"},)
+    values = {"eps_features": "2.0", "order": "second", "sampling": "uniform", "delta": "1e-05"}
+    hold(tmp_path / "shop.toml", statements=(others, own), settings=values, reveals=learned)
+    client = logged_in(console_of(tmp_path / "shop.toml"))
+    (held,) = list_proposals(load_party(tmp_path / "shop.toml"))
+    text = client.get(f"/inbox/{held.id}").text
+    assert text.index("this party (passive)") < text.index("bank (active)"), "its own data come first"
+    assert "sums, with eps_features on (in this job eps_features is 2.0)" in text
+    assert "which rows (in this job sampling is uniform)" in text
+    assert "the order of labels<" in text
+    assert "histogram bins" in text
+
+
+def test_a_deployment_leads_to_the_models(tmp_path: Path) -> None:
+    settings_of(make_two(tmp_path), "shop")
+    hold(tmp_path / "shop.toml", kind="deployment", job="scores")
+    settings = load_party(tmp_path / "shop.toml")
+    client, (held,) = logged_in(console_of(tmp_path / "shop.toml")), list_proposals(settings)
+    assert "asks to keep a trained model deployed" in client.get(f"/inbox/{held.id}").text
+    decide(settings, held.id, True, by="anna", reason="")
+    use_approval(settings, list_proposals(settings)[0])
+    text = client.get(f"/inbox/{held.id}").text
+    assert "Open the models" in text
+    assert "/jobs/scores" not in text
 
 
 def test_a_decision_needs_an_approver_and_the_form_of_the_session(settings: PartySettings, console: Console) -> None:

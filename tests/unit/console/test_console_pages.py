@@ -18,6 +18,7 @@ from parties import until
 from two_parties import job_with, make_two, running, settings_of, trained
 from veilboost.console.app import STATIC
 from veilboost.console.data import Remembered
+from veilboost.console.words import WORDS
 from veilboost.party.certs import revoke
 from veilboost.party.identity import describe
 from veilboost.party.progress import RunFollower
@@ -26,7 +27,8 @@ from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.privacy.ledger import Ledger
 from veilboost.report.pages import TEMPLATES
 
-PAGES = ("/jobs", "/jobs/first", "/ledger", "/peers", "/tables", "/models", "/policy", "/errors/VB-1612")
+PAGES = ("/jobs", "/jobs/first", "/ledger", "/peers", "/tables", "/models", "/policy", "/words", "/errors/VB-1612")
+GLOSSARY = Path(__file__).parents[3] / "docs" / "reference" / "glossary.md"
 HOSTILE = "<script>alert(1)</script>"
 TWO_MODES = pytest.mark.parametrize("party", ["bank", "shop"])
 
@@ -87,6 +89,12 @@ def test_a_page_is_complete_and_loads_nothing_from_elsewhere(town: Path, party: 
     assert '<html lang="en">' in answer.text
 
 
+@pytest.mark.parametrize("word", WORDS)
+def test_the_words_are_those_of_the_glossary(word: str) -> None:
+    entry = GLOSSARY.read_text().partition(f"\n### {word}\n")[2].partition("\n#")[0].replace("`", "")
+    assert re.sub(r" \[[^]]*\]\([^)]*\)\.?$", "", entry.strip()) == WORDS[word]
+
+
 def test_styles_and_scripts_load_nothing_from_elsewhere() -> None:
     for file in (TEMPLATES / "style.css", STATIC / "console.css", STATIC / "console.js"):
         text = file.read_text()
@@ -98,7 +106,12 @@ def test_a_job_is_shown_with_its_proof(town: Path) -> None:
     for told in ("AUC on validation rows", "PlainSums", "2 of 2", "What was revealed so far", "common rows"):
         assert told in text, told
     text = logged_in(console_of(town / "shop.toml")).get("/jobs/first").text
-    for told in ("driver only", "Bytes over time", "2 of 2", "passive in a job that bank drives"):
+    for told in (
+        "only the driver knows it",
+        "Bytes over time",
+        "2 of 2",
+        "bank drives this job. This party is a passive party",
+    ):
         assert told in text, told
     assert "AUC" not in text
 
@@ -111,7 +124,9 @@ def test_the_report_and_the_ledger_can_be_kept(town: Path) -> None:
     ledger = client.get("/ledger/export")
     assert ledger.headers["content-disposition"].startswith("attachment")
     assert ledger.json()["head"]["rows"] == len(ledger.json()["rows"]) > 0
-    assert ledger.json()["head"]["hash"] in computed(client, "/ledger", "Verified: ")
+    page = computed(client, "/ledger", "Verified: ")
+    assert ledger.json()["head"]["hash"] in page
+    assert re.search(r'<a href="/jobs/first">first/[0-9a-f]+</a>', page)
 
 
 def test_a_job_has_its_own_entries_of_the_ledger(town: Path) -> None:
@@ -220,7 +235,7 @@ def test_a_running_job_is_shown_with_its_progress(town: Path, tmp_path: Path) ->
         text = client.get("/jobs").text
         for told in ("<h2>Running</h2>", "<progress", "2 of 2", "time left", "plain", "training (1)"):
             assert told in text, told
-        assert ("AUC" if party == "bank" else "driver only") in text
+        assert ("AUC" if party == "bank" else "only the driver knows it") in text
         assert "Cancel first" in client.get("/jobs/first").text
 
 

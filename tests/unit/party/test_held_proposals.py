@@ -41,6 +41,8 @@ from veilboost.party.messages import BeginAlignment, Propose
 from veilboost.party.proposals import Subject
 from veilboost.party.retention import apply_retention
 from veilboost.party.settings import CertificateSettings, PartySettings, load_party
+from veilboost.privacy.event import Adjacency, ExactRelease
+from veilboost.privacy.ledger import Ledger
 from veilboost.wire.message import Message, encode
 from veilboost.wire.rpc import Kind, Packet
 
@@ -141,10 +143,23 @@ def test_a_permitted_job_is_held_once_and_a_changed_one_is_another(
     assert held.settings["n_estimators"] == "8"
     assert {each["to"] for each in held.reveals} == {"active", "passive"}
     assert any(each["status"] == "unprotected" and each["attack"] for each in held.statements)
+    assert (held.assignments, held.assignments_left) == (8 * CONFIG.max_depth, None)
     propose(town, bank, config=replace(CONFIG, n_estimators=9))
     assert [each.settings["n_estimators"] for each in list_proposals(shop)] == ["9", "8"]
     propose(town, replace(bank, fingerprint="ab" * 32))
     assert len(list_proposals(shop)) == 3, "another certificate is another proposal"
+
+
+def test_a_proposal_states_what_would_be_left_of_the_limit_on_assignments(town: Town, bank: PeerIdentity) -> None:
+    town.settle("shop", {"approval": "ask", "assignments_total": 100})
+    shop = load_party(town.folder / "shop.toml")
+    release = ExactRelease(
+        what="x", adjacency=Adjacency.PASSIVE_RECORD, adversary="bank", protocol="plain", release="y", assignments=7
+    )
+    Ledger(shop.ledger_file).append("earlier/0", release)
+    propose(town, bank)
+    (held,) = list_proposals(shop)
+    assert held.assignments_left == 100 - 7 - 8 * CONFIG.max_depth
 
 
 def test_what_the_policy_forbids_or_only_checks_is_not_held(
