@@ -253,6 +253,16 @@ def test_different_rosters_for_different_participants_are_noticed_before_anythin
     refused(Tampering(tables, config_of(), change=change, hide=hide), 1, "did not accept the roster")
 
 
+@pytest.mark.parametrize("field", ["base_margin", "cuts"])
+def test_openings_that_differ_are_noticed_before_anything_is_masked(field):
+    def change(message):
+        if not isinstance(message, CutsFound):
+            return message
+        return replace(message, **{field: getattr(message, field) + np.float32(60)})
+
+    refused(Tampering(dealt(whole(), 5), config_of(), change=change), 0, "did not accept the roster")
+
+
 def test_proofs_that_are_replayed_forged_or_of_another_are_refused():
     tables, earlier = dealt(whole(), 5), []
 
@@ -303,16 +313,17 @@ def test_a_round_is_begun_once_with_its_roster():
 
     def again(name, message):
         answered = answer(name, message)
-        if name == "p0" and isinstance(message, SumsRequest) and message.depth == 0:
+        if isinstance(message, SumsRequest) and message.depth == 0:
             leaf = {"leaves": np.zeros(1, np.int32), "weights": np.zeros(1, np.float32)}
             with pytest.raises(UnexpectedMessage, match="out of order"):
                 job.participants[name].handle(replace(message, **leaf))
-            refusals.append(message.number)
+            refusals.append((message.number, name))
         return answered
 
-    job.peers._channels["p0"]._handler = lambda message: again("p0", message)
+    for name, channel in job.peers._channels.items():
+        channel._handler = lambda message, name=name: again(name, message)
     job.train()
-    assert refusals == list(range(5))
+    assert refusals == [(number, name) for number in range(5) for name in job.participants]
 
 
 @pytest.mark.parametrize(

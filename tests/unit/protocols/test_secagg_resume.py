@@ -8,7 +8,7 @@ import pytest
 from support import make_columns, make_labels
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.errors import PeerUnreachable, StateDiffers, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import MalformedMessage, PeerUnreachable, StateDiffers, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.party.simulation import HorizontalFederation, simulate_training
 from veilboost.privacy.event import MemoryAccount
@@ -227,6 +227,58 @@ def test_a_checkpoint_belongs_to_the_opening_of_its_job(changed):
         fresh.handle(replace(message, **other))
     with pytest.raises(StateDiffers):
         fresh.restore(trees, state)
+
+
+# --- malicious servers: all but one participant are told that their margins are large, so that their hessians are 0 ---
+
+SAME, OTHER = dict.fromkeys(NAMES, 0.0), {"p0": 0.0, "p1": 60.0, "p2": 60.0}
+
+
+def opening_and_root():
+    parts, config, _, requests = interrupted()
+    first = next(at for at, message in enumerate(requests) if isinstance(message, SumsRequest))
+    return federation_of(parts, config, Checkpoints()), requests[:first], requests[first]
+
+
+def after_a_leaf(root, weight, **changes):
+    """The request for the root of the second round, after a first tree that is one leaf."""
+    leaf = {"leaves": np.zeros(1, np.int32), "weights": np.full(1, weight, np.float32)}
+    return replace(root, number=1, **leaf, **changes)
+
+
+def opens(answers):
+    """Whether the masks cancel. Of 28 uniform words and more, all are below 2^40 with a probability under 2^-600."""
+    return np.abs(sum(each.sums for each in answers).view(np.int64)).max() < 2**40
+
+
+@pytest.mark.parametrize("weights", [SAME, OTHER])
+def test_sums_open_only_if_all_restored_the_same_trees(weights):
+    before, opening, root = opening_and_root()
+    states, answers = {}, []
+    for name, role in before.participants.items():
+        for message in (*opening, root, after_a_leaf(root, weights[name])):
+            role.handle(message)
+        states[name] = role.state(1)
+    for name, role in opening_and_root()[0].participants.items():
+        for message in opening:
+            role.handle(message)
+        role.restore(1, states[name])
+        answers.append(role.handle(replace(root, number=1)))
+    assert opens(answers) == (weights is SAME)
+
+
+@pytest.mark.parametrize("told", [(), ("p1", "p2"), NAMES])
+def test_sums_open_only_if_all_refused_the_same_requests(told):
+    federation, opening, root = opening_and_root()
+    refused, answers = after_a_leaf(root, 60.0, build=np.array([7], np.int32)), []
+    for name, role in federation.participants.items():
+        for message in (*opening, root):
+            role.handle(message)
+        if name in told:
+            with pytest.raises(MalformedMessage, match="do not exist"):
+                role.handle(refused)
+        answers.append(role.handle(after_a_leaf(root, 0.0)))
+    assert opens(answers) == (len(told) in (0, len(NAMES)))
 
 
 def test_a_checkpoint_is_of_the_rounds_that_are_finished():

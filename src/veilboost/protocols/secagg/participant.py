@@ -58,7 +58,9 @@ from veilboost.wire.message import Done, Message, encode
 class SecaggParticipant(ParticipantRole):
     """Answers each request once: a repeated request gets the stored answer.
 
-    Masks depend on the whole history of requests, so no mask is used for two contents, whatever the server repeats.
+    Masks depend on the whole history of requests, so no mask is used for two contents, whatever the server repeats. And
+    sums open only if all participants had the same requests, and restored the same trees: otherwise a server could tell
+    all but one that their margins are large, so that their hessians are 0, and read those of the one.
     """
 
     def __init__(self, context: ParticipantContext) -> None:
@@ -81,9 +83,8 @@ class SecaggParticipant(ParticipantRole):
         self._content = content_digest(context.randomness, *contents)
         private = context.randomness.for_request("secagg", "private key", self._content, context.attempt)
         self._masks = PairwiseMasks(private.bytes(KEY_BYTES))
-        # With dropouts: who takes part in each round, and a digest of all results of levels before it.
-        self._rosters = Rosters(context, self._masks) if with_dropouts(self._config) else None
-        self._trees = b""
+        self._rosters = Rosters(context, self._masks) if with_dropouts(self._config) else None  # who takes part
+        self._opening = self._trees = b""  # digests of schema and cut points; of these and of all results of levels
         self._margin: Float64Array = np.empty((0, 0))
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
@@ -111,9 +112,9 @@ class SecaggParticipant(ParticipantRole):
         digest = hashlib.sha256(encode(message)).digest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
-        history = hashlib.sha256(self._history + digest).digest()
-        answer = self._answer(message, history)
-        self._last, self._history = (digest, answer), history
+        self._history = hashlib.sha256(self._history + digest).digest()  # a request that is refused counts too
+        answer = self._answer(message, self._history)
+        self._last = digest, answer
         if self._rosters is not None and isinstance(message, messages.RosterConfirmed):
             self._history = self._rosters.digest  # members that return have not seen the requests before it
         return answer
@@ -252,8 +253,8 @@ class SecaggParticipant(ParticipantRole):
         self._block = block_with_cuts(self._columns, rows, cuts, schema.missing, config, self._context.threads)
         self._margin = np.repeat(message.base_margin[:, None], rows, axis=1)
         self._round, self._depth, self._ended = -1, 0, True
-        opening = (schema.to_json(), repr(self._weight_bound), message.base_margin, message.starts, message.cuts)
-        self._opening = content_digest(self._context.randomness, *opening)
+        known = repr((schema.to_json(), self._weight_bound)).encode()
+        self._opening = self._trees = hashlib.sha256(known + encode(message)).digest()
         return Done()
 
     # --- checkpoints ------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class SecaggParticipant(ParticipantRole):
         begun = self._block is not None and not self._ended and self._depth == 0
         if not begun or not trees or trees != self._round * len(self._margin):
             raise UnexpectedMessage("there is no such checkpoint to store")
-        return ParticipantState(self._margin, self._digest(self._margin, self._trees))
+        return ParticipantState(self._margin, self._digest(self._margin, self._trees) + self._trees)
 
     def restore(self, trees: int, state: ParticipantState) -> None:
         if self._block is None or self._round >= 0:
@@ -271,15 +272,15 @@ class SecaggParticipant(ParticipantRole):
         rounds, rest = divmod(trees, len(self._margin))
         if rest or not 0 < rounds < self._config.n_estimators:
             raise UnexpectedMessage("the checkpoint is not one of this job")
-        trees_before = state.digest[DIGEST_BYTES:]
-        if state.margin.shape != self._margin.shape or state.digest != self._digest(state.margin, trees_before):
+        own, before = state.digest[:DIGEST_BYTES], state.digest[DIGEST_BYTES:]
+        if state.margin.shape != self._margin.shape or own != self._digest(state.margin, before):
             raise StateDiffers("the table, or the cut points of the job, have changed since the checkpoint")
-        self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, trees_before
+        self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, before
+        self._history = hashlib.sha256(self._history + before).digest()
 
-    def _digest(self, margin: Float64Array, trees_before: bytes) -> bytes:
-        """A digest of the state, followed by that of the trees if participants may drop out."""
-        parts = (self._opening, self._content, margin, *([trees_before] if trees_before else []))
-        return content_digest(self._context.randomness, *parts) + trees_before
+    def _digest(self, margin: Float64Array, trees: bytes) -> bytes:
+        """A digest of the state, with that of the trees that led to it."""
+        return content_digest(self._context.randomness, self._opening, self._content, margin, trees)
 
     def _catch_up(self, message: messages.MissedLevel, rosters: Rosters) -> Done:
         """Apply a level of a round that this participant missed. Its next roster proves that others did the same."""
@@ -420,9 +421,8 @@ class SecaggParticipant(ParticipantRole):
             at = rows.of(message.position.astype(np.int64))
             children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
-        if self._rosters is not None:
-            result = messages.LevelResult(*(getattr(message, each.name) for each in fields(messages.LevelResult)))
-            self._trees = hashlib.sha256(self._trees + repr(self._round).encode() + encode(result)).digest()
+        result = messages.LevelResult(*(getattr(message, each.name) for each in fields(messages.LevelResult)))
+        self._trees = hashlib.sha256(self._trees + repr(self._round).encode() + encode(result)).digest()
         return children
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
