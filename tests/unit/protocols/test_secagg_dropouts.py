@@ -432,6 +432,12 @@ def test_missed_trees_that_differ_are_noticed_before_anything_is_masked():
         assert not job.answered("p0", 4)
 
 
+def test_a_round_that_was_missed_has_no_more_levels_than_the_job():
+    deeper = in_round(1, MissedLevel, lambda message: replace(message, ends=message.ends[:0]))
+    job = Tampering(dealt(whole(), 5), config_of(max_depth=1), {"p2": (2, 0)}, {"p2": 3}, False, to="p2", change=deeper)
+    assert "more levels than the job has" in job.train().outcome.dropped["p2"]
+
+
 def test_missed_levels_come_only_to_those_that_return():
     job = Lossy(dealt(whole(), 5), config_of(), {"p2": (1, 1)}, {"p2": 3})
     job.train()

@@ -267,18 +267,38 @@ def test_sums_open_only_if_all_restored_the_same_trees(weights):
     assert opens(answers) == (weights is SAME)
 
 
-@pytest.mark.parametrize("told", [(), ("p1", "p2"), NAMES])
+@pytest.mark.parametrize("told", [("p1", "p2"), NAMES])
 def test_sums_open_only_if_all_refused_the_same_requests(told):
     federation, opening, root = opening_and_root()
-    refused, answers = after_a_leaf(root, 60.0, build=np.array([7], np.int32)), []
+    refused, answers = after_a_leaf(root, 60.0, columns=np.array([7], np.int32)), []
     for name, role in federation.participants.items():
         for message in (*opening, root):
             role.handle(message)
         if name in told:
-            with pytest.raises(MalformedMessage, match="do not exist"):
+            with pytest.raises(MalformedMessage, match="sample"):
                 role.handle(refused)
         answers.append(role.handle(after_a_leaf(root, 0.0)))
-    assert opens(answers) == (len(told) in (0, len(NAMES)))
+    assert opens(answers) == (told == NAMES)
+
+
+def test_a_level_that_is_refused_is_not_applied():
+    """Otherwise a server could split nodes again and again, and get sums of nodes deeper than the job has levels."""
+    _, _, _, requests = interrupted()
+    root = next(at for at, message in enumerate(requests) if isinstance(message, SumsRequest))
+    level, found = requests[root + 1], []
+    assert level.depth == 1
+    for refusals in (0, 2):
+        answers = []
+        for role in opening_and_root()[0].participants.values():
+            for message in requests[: root + 1]:
+                role.handle(message)
+            for _ in range(refusals):
+                with pytest.raises(MalformedMessage, match="do not exist"):
+                    role.handle(replace(level, build=level.build + np.int32(2)))
+            answers.append(role.handle(level))
+        assert opens(answers)
+        found.append(sum(each.sums for each in answers))
+    assert np.array_equal(*found)
 
 
 def test_a_checkpoint_is_of_the_rounds_that_are_finished():

@@ -295,8 +295,10 @@ class SecaggParticipant(ParticipantRole):
             raise UnexpectedMessage("a round that was missed arrived out of order")
         if len(message.ends) or not len(message.position):
             self._end_round(message)
+        elif self._depth + 1 == self._config.max_depth:
+            raise UnexpectedMessage("there are more levels than the job has")
         else:
-            self._groups = self._apply(message)
+            self._groups, self._depth = self._apply(message), self._depth + 1
         return Done()
 
     # --- rounds -----------------------------------------------------------------------------------------
@@ -320,21 +322,17 @@ class SecaggParticipant(ParticipantRole):
             raise UnexpectedMessage("a level arrived out of order")
         if message.number >= self._config.n_estimators or message.depth >= self._config.max_depth:
             raise UnexpectedMessage("there are more rounds or levels than the job has")
-        if message.depth == 0:
+        nodes = len(self._margin) if begins else 2 * len(message.position)
+        if not _native.increasing_below(message.build, nodes):
+            raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
+        if begins:
             self._end_round(message)
             self._open_round(message)
         elif len(message.ends):
             raise MalformedMessage("the last leaves of a round came before its end")
         else:
             self._groups = self._apply(message)
-        fit = self._groups[0]
-        if not _native.increasing_below(message.build, fit.nodes):
-            raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
-        if message.depth == 0:
-            again = self._context.account.begin(f"round {message.number}", len(self._margin))
-            if again:
-                self._context.account.spend(*repetition(self._releases, message.number, again))
-        self._round, self._depth = message.number, message.depth
+        fit, self._round, self._depth = self._groups[0], message.number, message.depth
         block = self._round_block
         sums = block.histogram(block.shared_bins, self._gradients, fit.of(message.build.astype(np.int64)))
         if self._part is not None:
@@ -352,6 +350,9 @@ class SecaggParticipant(ParticipantRole):
         columns = self._columns_of(message.number)
         if not np.array_equal(message.columns, () if columns is None else columns):
             raise MalformedMessage("the columns of the round differ from the job's sample")
+        again = self._context.account.begin(f"round {message.number}", len(self._margin))
+        if again:
+            self._context.account.spend(*repetition(self._releases, message.number, again))
         unweighted = self._context.table.weight is None
         g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
@@ -370,7 +371,7 @@ class SecaggParticipant(ParticipantRole):
         block = cast(ColumnBlock, self._block)
         self._round_block = block if columns is None else block.subset(columns)
         self._groups = [RowGroups.root(each.astype(np.int32), len(self._margin)) for each in rows]
-        self._ended = False
+        self._depth, self._ended = 0, False
 
     def _may_begin(self, number: int) -> bool:
         """Whether this is the next round: with dropouts, one whose roster was accepted by everybody."""
