@@ -113,6 +113,10 @@ class Records:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._file, self._cipher = file, _cipher_of(path, file)
 
+    def end(self, at: int, size: int) -> int:
+        """The place behind a record."""
+        return at + size + (0 if self._cipher is None else -(-max(1, size) // PIECE) * (_NONCE + _TAG))
+
     def read(self, at: int, size: int) -> bytes:
         """The record at this place; shorter if the file ends before."""
         if self._cipher is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
@@ -150,13 +151,19 @@ def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
             f"{folder} has no payloads: the job was trained without them, and they cannot be added",
             'write record = "payload" and another name into the job file, train again, and audit the new run',
         )
+    entries = list(_read(folder))
     with path.open("rb") as file:
-        records = Records(path, file)
-        for entry, offset in _read(folder):
+        records, found, after = Records(path, file), list[tuple[Entry, int]](), math.inf
+        for entry, offset in reversed(entries):
             if offset is not None:
-                frame = records.read(offset, entry.size)
-                if len(frame) == entry.size:  # a killed party's last frames may be missing
-                    yield entry, frame
+                # A killed party's last frames may be missing, and what it wrote later may stand in their place.
+                if records.end(offset, entry.size) <= after:
+                    found.append((entry, offset))
+                after = min(after, offset)
+        for entry, offset in reversed(found):
+            frame = records.read(offset, entry.size)
+            if len(frame) == entry.size:
+                yield entry, frame
 
 
 def read_appended(folder: Path, offset: int) -> tuple[list[Entry], int]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from support import make_columns, make_labels, split_among, train
+from veilboost import at_rest
 from veilboost.audit.attacks.bins import SumsReader, histograms
 from veilboost.audit.replay import assignments_of, leaf_of_rows, own_gradients, rounds
 from veilboost.audit.sources import kept_key, views_of_simulation
@@ -216,6 +217,33 @@ def test_frames_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert isinstance(found[0], SplitAnswer)
     assert np.array_equal(found[0].fit_left, [1, 2])
     assert isinstance(found[1], Done)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("left", [0, 4, 20, 63])
+def test_frames_that_a_killed_party_lost_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool, left: int
+) -> None:
+    """Its lines are on the disk, and of its frames only the first and `left` bytes."""
+    if encrypted:
+        key = tmp_path / "storage.key"
+        key.write_bytes(b"k" * 64)
+        key.chmod(0o600)
+        monkeypatch.setattr(at_rest, "_key_files", {})
+        at_rest.protect(tmp_path / "t", key)
+    kept: int | None = None
+    for frames in (["a" * 30, "b" * 40, "c" * 50], ["d" * 60, "e" * 70]):
+        transcript = Transcript("bank", tmp_path / "t", "payload")
+        for frame in frames:
+            transcript.record("sent", "shop", Done(), len(frame), frame.encode())
+            transcript.flush()
+            kept = kept or (tmp_path / "t" / "payload.bin").stat().st_size + left
+        transcript.close()
+        if frames[0][0] == "a":
+            with (tmp_path / "t" / "payload.bin").open("r+b") as file:
+                file.truncate(kept)
+    whole = ["b"] if left == 63 and not encrypted else []
+    assert [frame.decode()[0] for _, frame in read_frames(tmp_path / "t")] == ["a", *whole, "d", "e"]
 
 
 def test_a_transcript_without_payloads_says_what_to_do(tmp_path: Path) -> None:

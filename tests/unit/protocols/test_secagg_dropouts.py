@@ -253,6 +253,16 @@ def test_different_rosters_for_different_participants_are_noticed_before_anythin
     refused(Tampering(tables, config_of(), change=change, hide=hide), 1, "did not accept the roster")
 
 
+@pytest.mark.parametrize("field", ["base_margin", "cuts"])
+def test_openings_that_differ_are_noticed_before_anything_is_masked(field):
+    def change(message):
+        if not isinstance(message, CutsFound):
+            return message
+        return replace(message, **{field: getattr(message, field) + np.float32(60)})
+
+    refused(Tampering(dealt(whole(), 5), config_of(), change=change), 0, "did not accept the roster")
+
+
 def test_proofs_that_are_replayed_forged_or_of_another_are_refused():
     tables, earlier = dealt(whole(), 5), []
 
@@ -303,16 +313,17 @@ def test_a_round_is_begun_once_with_its_roster():
 
     def again(name, message):
         answered = answer(name, message)
-        if name == "p0" and isinstance(message, SumsRequest) and message.depth == 0:
+        if isinstance(message, SumsRequest) and message.depth == 0:
             leaf = {"leaves": np.zeros(1, np.int32), "weights": np.zeros(1, np.float32)}
             with pytest.raises(UnexpectedMessage, match="out of order"):
                 job.participants[name].handle(replace(message, **leaf))
-            refusals.append(message.number)
+            refusals.append((message.number, name))
         return answered
 
-    job.peers._channels["p0"]._handler = lambda message: again("p0", message)
+    for name, channel in job.peers._channels.items():
+        channel._handler = lambda message, name=name: again(name, message)
     job.train()
-    assert refusals == list(range(5))
+    assert refusals == [(number, name) for number in range(5) for name in job.participants]
 
 
 @pytest.mark.parametrize(
@@ -419,6 +430,12 @@ def test_missed_trees_that_differ_are_noticed_before_anything_is_masked():
             job.train()
         assert not any(isinstance(answer, MaskedSums) for message, answer in job.seen["p2"][-3:])
         assert not job.answered("p0", 4)
+
+
+def test_a_round_that_was_missed_has_no_more_levels_than_the_job():
+    deeper = in_round(1, MissedLevel, lambda message: replace(message, ends=message.ends[:0]))
+    job = Tampering(dealt(whole(), 5), config_of(max_depth=1), {"p2": (2, 0)}, {"p2": 3}, False, to="p2", change=deeper)
+    assert "more levels than the job has" in job.train().outcome.dropped["p2"]
 
 
 def test_missed_levels_come_only_to_those_that_return():

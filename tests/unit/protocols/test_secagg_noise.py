@@ -225,20 +225,20 @@ def test_one_record_does_not_change_what_a_participant_says_of_its_table():
 
 def test_a_group_that_was_refused_changes_nothing():
     """Neither a group with a schema that cannot be read nor a second start gets answers, or divides the noise again."""
-    federation = HorizontalFederation("secagg", tables_of(), config_of())
-    side, groups = federation.participants["h1"], []
-    handle = side.handle
+    federation, groups = HorizontalFederation("secagg", tables_of(), config_of()), []
+    for each in federation.participants.values():
 
-    def refused_first(message):
-        if isinstance(message, SecaggGroup):
-            groups.append(message)
-            for _ in range(3):
-                with pytest.raises(VeilBoostError):
-                    handle(replace(message, schema="{}"))
-        return handle(message)
+        def refused_first(message, handle=each.handle):
+            if isinstance(message, SecaggGroup):
+                groups.append(message)
+                for _ in range(3):
+                    with pytest.raises(VeilBoostError):
+                        handle(replace(message, schema="{}"))
+            return handle(message)
 
-    side.handle = refused_first
+        each.handle = refused_first
     federation.train()
+    side = federation.participants["h1"]
     assert side._part == SumNoise.of(config_of(), 2).part(config_of(), 3)
 
     again = type(side)(replace(side._context, attempt=b"again"))  # the account has counted the first start

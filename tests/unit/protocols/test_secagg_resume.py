@@ -8,7 +8,7 @@ import pytest
 from support import make_columns, make_labels
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.errors import PeerUnreachable, StateDiffers, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import MalformedMessage, PeerUnreachable, StateDiffers, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.party.simulation import HorizontalFederation, simulate_training
 from veilboost.privacy.event import MemoryAccount
@@ -227,6 +227,78 @@ def test_a_checkpoint_belongs_to_the_opening_of_its_job(changed):
         fresh.handle(replace(message, **other))
     with pytest.raises(StateDiffers):
         fresh.restore(trees, state)
+
+
+# --- malicious servers: all but one participant are told that their margins are large, so that their hessians are 0 ---
+
+SAME, OTHER = dict.fromkeys(NAMES, 0.0), {"p0": 0.0, "p1": 60.0, "p2": 60.0}
+
+
+def opening_and_root():
+    parts, config, _, requests = interrupted()
+    first = next(at for at, message in enumerate(requests) if isinstance(message, SumsRequest))
+    return federation_of(parts, config, Checkpoints()), requests[:first], requests[first]
+
+
+def after_a_leaf(root, weight, **changes):
+    """The request for the root of the second round, after a first tree that is one leaf."""
+    leaf = {"leaves": np.zeros(1, np.int32), "weights": np.full(1, weight, np.float32)}
+    return replace(root, number=1, **leaf, **changes)
+
+
+def opens(answers):
+    """Whether the masks cancel. Of 28 uniform words and more, all are below 2^40 with a probability under 2^-600."""
+    return np.abs(sum(each.sums for each in answers).view(np.int64)).max() < 2**40
+
+
+@pytest.mark.parametrize("weights", [SAME, OTHER])
+def test_sums_open_only_if_all_restored_the_same_trees(weights):
+    before, opening, root = opening_and_root()
+    states, answers = {}, []
+    for name, role in before.participants.items():
+        for message in (*opening, root, after_a_leaf(root, weights[name])):
+            role.handle(message)
+        states[name] = role.state(1)
+    for name, role in opening_and_root()[0].participants.items():
+        for message in opening:
+            role.handle(message)
+        role.restore(1, states[name])
+        answers.append(role.handle(replace(root, number=1)))
+    assert opens(answers) == (weights is SAME)
+
+
+@pytest.mark.parametrize("told", [("p1", "p2"), NAMES])
+def test_sums_open_only_if_all_refused_the_same_requests(told):
+    federation, opening, root = opening_and_root()
+    refused, answers = after_a_leaf(root, 60.0, columns=np.array([7], np.int32)), []
+    for name, role in federation.participants.items():
+        for message in (*opening, root):
+            role.handle(message)
+        if name in told:
+            with pytest.raises(MalformedMessage, match="sample"):
+                role.handle(refused)
+        answers.append(role.handle(after_a_leaf(root, 0.0)))
+    assert opens(answers) == (told == NAMES)
+
+
+def test_a_level_that_is_refused_is_not_applied():
+    """Otherwise a server could split nodes again and again, and get sums of nodes deeper than the job has levels."""
+    _, _, _, requests = interrupted()
+    root = next(at for at, message in enumerate(requests) if isinstance(message, SumsRequest))
+    level, found = requests[root + 1], []
+    assert level.depth == 1
+    for refusals in (0, 2):
+        answers = []
+        for role in opening_and_root()[0].participants.values():
+            for message in requests[: root + 1]:
+                role.handle(message)
+            for _ in range(refusals):
+                with pytest.raises(MalformedMessage, match="do not exist"):
+                    role.handle(replace(level, build=level.build + np.int32(2)))
+            answers.append(role.handle(level))
+        assert opens(answers)
+        found.append(sum(each.sums for each in answers))
+    assert np.array_equal(*found)
 
 
 def test_a_checkpoint_is_of_the_rounds_that_are_finished():

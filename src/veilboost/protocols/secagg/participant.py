@@ -58,7 +58,9 @@ from veilboost.wire.message import Done, Message, encode
 class SecaggParticipant(ParticipantRole):
     """Answers each request once: a repeated request gets the stored answer.
 
-    Masks depend on the whole history of requests, so no mask is used for two contents, whatever the server repeats.
+    Masks depend on the whole history of requests, so no mask is used for two contents, whatever the server repeats. And
+    sums open only if all participants had the same requests, and restored the same trees: otherwise a server could tell
+    all but one that their margins are large, so that their hessians are 0, and read those of the one.
     """
 
     def __init__(self, context: ParticipantContext) -> None:
@@ -81,9 +83,8 @@ class SecaggParticipant(ParticipantRole):
         self._content = content_digest(context.randomness, *contents)
         private = context.randomness.for_request("secagg", "private key", self._content, context.attempt)
         self._masks = PairwiseMasks(private.bytes(KEY_BYTES))
-        # With dropouts: who takes part in each round, and a digest of all results of levels before it.
-        self._rosters = Rosters(context, self._masks) if with_dropouts(self._config) else None
-        self._trees = b""
+        self._rosters = Rosters(context, self._masks) if with_dropouts(self._config) else None  # who takes part
+        self._opening = self._trees = b""  # digests of schema and cut points; of these and of all results of levels
         self._margin: Float64Array = np.empty((0, 0))
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
@@ -111,9 +112,9 @@ class SecaggParticipant(ParticipantRole):
         digest = hashlib.sha256(encode(message)).digest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
-        history = hashlib.sha256(self._history + digest).digest()
-        answer = self._answer(message, history)
-        self._last, self._history = (digest, answer), history
+        self._history = hashlib.sha256(self._history + digest).digest()  # a request that is refused counts too
+        answer = self._answer(message, self._history)
+        self._last = digest, answer
         if self._rosters is not None and isinstance(message, messages.RosterConfirmed):
             self._history = self._rosters.digest  # members that return have not seen the requests before it
         return answer
@@ -252,8 +253,8 @@ class SecaggParticipant(ParticipantRole):
         self._block = block_with_cuts(self._columns, rows, cuts, schema.missing, config, self._context.threads)
         self._margin = np.repeat(message.base_margin[:, None], rows, axis=1)
         self._round, self._depth, self._ended = -1, 0, True
-        opening = (schema.to_json(), repr(self._weight_bound), message.base_margin, message.starts, message.cuts)
-        self._opening = content_digest(self._context.randomness, *opening)
+        known = repr((schema.to_json(), self._weight_bound)).encode()
+        self._opening = self._trees = hashlib.sha256(known + encode(message)).digest()
         return Done()
 
     # --- checkpoints ------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class SecaggParticipant(ParticipantRole):
         begun = self._block is not None and not self._ended and self._depth == 0
         if not begun or not trees or trees != self._round * len(self._margin):
             raise UnexpectedMessage("there is no such checkpoint to store")
-        return ParticipantState(self._margin, self._digest(self._margin, self._trees))
+        return ParticipantState(self._margin, self._digest(self._margin, self._trees) + self._trees)
 
     def restore(self, trees: int, state: ParticipantState) -> None:
         if self._block is None or self._round >= 0:
@@ -271,15 +272,15 @@ class SecaggParticipant(ParticipantRole):
         rounds, rest = divmod(trees, len(self._margin))
         if rest or not 0 < rounds < self._config.n_estimators:
             raise UnexpectedMessage("the checkpoint is not one of this job")
-        trees_before = state.digest[DIGEST_BYTES:]
-        if state.margin.shape != self._margin.shape or state.digest != self._digest(state.margin, trees_before):
+        own, before = state.digest[:DIGEST_BYTES], state.digest[DIGEST_BYTES:]
+        if state.margin.shape != self._margin.shape or own != self._digest(state.margin, before):
             raise StateDiffers("the table, or the cut points of the job, have changed since the checkpoint")
-        self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, trees_before
+        self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, before
+        self._history = hashlib.sha256(self._history + before).digest()
 
-    def _digest(self, margin: Float64Array, trees_before: bytes) -> bytes:
-        """A digest of the state, followed by that of the trees if participants may drop out."""
-        parts = (self._opening, self._content, margin, *([trees_before] if trees_before else []))
-        return content_digest(self._context.randomness, *parts) + trees_before
+    def _digest(self, margin: Float64Array, trees: bytes) -> bytes:
+        """A digest of the state, with that of the trees that led to it."""
+        return content_digest(self._context.randomness, self._opening, self._content, margin, trees)
 
     def _catch_up(self, message: messages.MissedLevel, rosters: Rosters) -> Done:
         """Apply a level of a round that this participant missed. Its next roster proves that others did the same."""
@@ -294,8 +295,10 @@ class SecaggParticipant(ParticipantRole):
             raise UnexpectedMessage("a round that was missed arrived out of order")
         if len(message.ends) or not len(message.position):
             self._end_round(message)
+        elif self._depth + 1 == self._config.max_depth:
+            raise UnexpectedMessage("there are more levels than the job has")
         else:
-            self._groups = self._apply(message)
+            self._groups, self._depth = self._apply(message), self._depth + 1
         return Done()
 
     # --- rounds -----------------------------------------------------------------------------------------
@@ -319,21 +322,17 @@ class SecaggParticipant(ParticipantRole):
             raise UnexpectedMessage("a level arrived out of order")
         if message.number >= self._config.n_estimators or message.depth >= self._config.max_depth:
             raise UnexpectedMessage("there are more rounds or levels than the job has")
-        if message.depth == 0:
+        nodes = len(self._margin) if begins else 2 * len(message.position)
+        if not _native.increasing_below(message.build, nodes):
+            raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
+        if begins:
             self._end_round(message)
             self._open_round(message)
         elif len(message.ends):
             raise MalformedMessage("the last leaves of a round came before its end")
         else:
             self._groups = self._apply(message)
-        fit = self._groups[0]
-        if not _native.increasing_below(message.build, fit.nodes):
-            raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
-        if message.depth == 0:
-            again = self._context.account.begin(f"round {message.number}", len(self._margin))
-            if again:
-                self._context.account.spend(*repetition(self._releases, message.number, again))
-        self._round, self._depth = message.number, message.depth
+        fit, self._round, self._depth = self._groups[0], message.number, message.depth
         block = self._round_block
         sums = block.histogram(block.shared_bins, self._gradients, fit.of(message.build.astype(np.int64)))
         if self._part is not None:
@@ -351,6 +350,9 @@ class SecaggParticipant(ParticipantRole):
         columns = self._columns_of(message.number)
         if not np.array_equal(message.columns, () if columns is None else columns):
             raise MalformedMessage("the columns of the round differ from the job's sample")
+        again = self._context.account.begin(f"round {message.number}", len(self._margin))
+        if again:
+            self._context.account.spend(*repetition(self._releases, message.number, again))
         unweighted = self._context.table.weight is None
         g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
@@ -369,7 +371,7 @@ class SecaggParticipant(ParticipantRole):
         block = cast(ColumnBlock, self._block)
         self._round_block = block if columns is None else block.subset(columns)
         self._groups = [RowGroups.root(each.astype(np.int32), len(self._margin)) for each in rows]
-        self._ended = False
+        self._depth, self._ended = 0, False
 
     def _may_begin(self, number: int) -> bool:
         """Whether this is the next round: with dropouts, one whose roster was accepted by everybody."""
@@ -420,9 +422,8 @@ class SecaggParticipant(ParticipantRole):
             at = rows.of(message.position.astype(np.int64))
             children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
-        if self._rosters is not None:
-            result = messages.LevelResult(*(getattr(message, each.name) for each in fields(messages.LevelResult)))
-            self._trees = hashlib.sha256(self._trees + repr(self._round).encode() + encode(result)).digest()
+        result = messages.LevelResult(*(getattr(message, each.name) for each in fields(messages.LevelResult)))
+        self._trees = hashlib.sha256(self._trees + repr(self._round).encode() + encode(result)).digest()
         return children
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
