@@ -54,7 +54,9 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        public = not name.startswith("_")
+        fix = import_module("veilboost.estimators.foreign_names").package_fix(name) if public else None
+        raise AttributeError(fix or f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # later lookups do not call this function
     return value
 

@@ -102,6 +102,10 @@ FIT_ARGUMENTS: Mapping[str, str] = {
 
 # An argument of `predict` or `predict_proba`, and the fix that its error gives.
 PREDICT_ARGUMENTS: Mapping[str, str] = {
+    "approx_contribs": "use explain, which gives exact contributions",
+    "pred_contribs": "use explain",
+    "pred_interactions": "use explain, which gives the contributions of single columns",
+    "pred_leaf": "use joined_.trees: the leaves of rows are not an output",
     "validate_features": "leave it out: names of columns are always checked",
     "ntree_limit": "use iteration_range",
 }
@@ -127,6 +131,23 @@ ATTRIBUTES: Mapping[str, str] = {
     "validation_score_": "use evals_result",
 }
 
+# A name of the package `xgboost`, and the fix that its error gives.
+PACKAGE: Mapping[str, str] = {
+    "Booster": "use a fitted estimator, or export_xgboost and xgboost.Booster",
+    "DMatrix": "give the matrix or frame and the labels to fit of VerticalClassifier or VerticalRegressor",
+    "QuantileDMatrix": "give the matrix or frame and the labels to fit of VerticalClassifier or VerticalRegressor",
+    "XGBClassifier": "use VerticalClassifier or HorizontalClassifier",
+    "XGBRFClassifier": "use VerticalClassifier or HorizontalClassifier, which boost",
+    "XGBRFRegressor": "use VerticalRegressor or HorizontalRegressor, which boost",
+    "XGBRanker": "use VerticalRegressor: there are no ranking objectives",
+    "XGBRegressor": "use VerticalRegressor or HorizontalRegressor",
+    "cv": "use sklearn.model_selection.cross_validate with an estimator",
+    "plot_importance": "use export_xgboost, and plot the file with xgboost",
+    "plot_tree": "use export_xgboost, and plot the file with xgboost",
+    "to_graphviz": "use export_xgboost, and plot the file with xgboost",
+    "train": "use fit of VerticalClassifier or VerticalRegressor",
+}
+
 
 def own_parameters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """The parameters without those of other libraries that change nothing. Raises for every other unknown name."""
@@ -144,7 +165,9 @@ def own_parameters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, 
                 "see help(estimator)" if close is None else f"did you mean {close!r}?",
             )
         elif not _changes_nothing(name, value):
-            raise InvalidParameter(f"there is no parameter {name!r}", PARAMETERS[name])
+            exists = name in SAME or name == "missing"
+            what = f"{name}={value!r} is not supported" if exists else f"there is no parameter {name!r}"
+            raise InvalidParameter(what, PARAMETERS[name])
     return own
 
 
@@ -165,6 +188,18 @@ def with_foreign_names(cls: _Class) -> _Class:
 
     estimator.__init__ = checked
     return cls
+
+
+def refuse_matrix(X: object) -> None:
+    """Raise a coded error for a matrix of XGBoost, which hides its values."""
+    name = type(X).__name__
+    if name in ("DMatrix", "QuantileDMatrix"):
+        raise InvalidParameter(f"X is a {name} of XGBoost", PACKAGE[name])
+
+
+def package_fix(name: str) -> str | None:
+    """The error about a name of the package `xgboost`; None for other names."""
+    return str(InvalidParameter(f"there is no {name!r}", PACKAGE[name])) if name in PACKAGE else None
 
 
 def refuse_arguments(method: str, given: Iterable[str], fixes: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from veilboost.data.load import check_table, load_table, read_source
 from veilboost.data.report import TableReport
 from veilboost.data.schema import SchemaRules, Selection, check_weight, did_you_mean, mixed
 from veilboost.data.table import PartyTable
-from veilboost.errors import InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
+from veilboost.errors import DuplicateColumns, InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
 from veilboost.model.share import ColumnInfo
 from veilboost.types import AnyArray, Column, Float64Array, Int64Array, PartyName
 
@@ -39,8 +39,13 @@ def is_frame(X: Any) -> bool:
 
 
 def names_of(frame: Any) -> list[str]:
-    """A frame's column names. `columns` of a pyarrow table holds values, so `column_names` comes first."""
-    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    """A frame's column names, which must differ."""
+    # `columns` of a pyarrow table holds values, so `column_names` comes first.
+    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise DuplicateColumns(f"two columns are named {twice!r}", "rename one of them")
+    return names
 
 
 def thread_count(n_jobs: object) -> int:
