@@ -131,23 +131,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "validation_score_": "use evals_result",
 }
 
-# A name of the package `xgboost`, and the fix that its error gives.
-PACKAGE: Mapping[str, str] = {
-    "Booster": "use a fitted estimator, or export_xgboost and xgboost.Booster",
-    "DMatrix": "give the matrix or frame and the labels to fit of VerticalClassifier or VerticalRegressor",
-    "QuantileDMatrix": "give the matrix or frame and the labels to fit of VerticalClassifier or VerticalRegressor",
-    "XGBClassifier": "use VerticalClassifier or HorizontalClassifier",
-    "XGBRFClassifier": "use VerticalClassifier or HorizontalClassifier, which boost",
-    "XGBRFRegressor": "use VerticalRegressor or HorizontalRegressor, which boost",
-    "XGBRanker": "use VerticalRegressor: there are no ranking objectives",
-    "XGBRegressor": "use VerticalRegressor or HorizontalRegressor",
-    "cv": "use sklearn.model_selection.cross_validate with an estimator",
-    "plot_importance": "use export_xgboost, and plot the file with xgboost",
-    "plot_tree": "use export_xgboost, and plot the file with xgboost",
-    "to_graphviz": "use export_xgboost, and plot the file with xgboost",
-    "train": "use fit of VerticalClassifier or VerticalRegressor",
-}
-
 
 def own_parameters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """The parameters without those of other libraries that change nothing. Raises for every other unknown name."""
@@ -194,12 +177,7 @@ def refuse_matrix(X: object) -> None:
     """Raise a coded error for a matrix of XGBoost, which hides its values."""
     name = type(X).__name__
     if name in ("DMatrix", "QuantileDMatrix"):
-        raise InvalidParameter(f"X is a {name} of XGBoost", PACKAGE[name])
-
-
-def package_fix(name: str) -> str | None:
-    """The error about a name of the package `xgboost`; None for other names."""
-    return str(InvalidParameter(f"there is no {name!r}", PACKAGE[name])) if name in PACKAGE else None
+        raise InvalidParameter(f"X is a {name} of XGBoost", "give the matrix or frame, and the labels")
 
 
 def refuse_arguments(method: str, given: Iterable[str], fixes: Mapping[str, str]) -> None:
