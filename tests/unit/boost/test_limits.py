@@ -166,6 +166,19 @@ def test_constrained_models_are_xgboosts(missing, step, constraints):
     assert np.abs(free - ours).max() > 0.01, "the constraints change the model"
 
 
+@pytest.mark.parametrize("objective", ["poisson", "gamma", "tweedie"])
+def test_constrained_models_of_other_losses_are_xgboosts(objective):
+    """Their hessians depend on labels and margins, and so do the bounds of nodes."""
+    X, y = whole_numbers(0.15)
+    common = {"max_depth": 5, "learning_rate": 0.1, "min_child_weight": 0.1, "base_score": 1.0}
+    ours = VerticalRegressor(
+        parties=3, objective=objective, n_estimators=30, gradient_bits=30, **common, **CONSTRAINTS["both"]
+    ).fit(X, y)
+    name = "count:poisson" if objective == "poisson" else f"reg:{objective}"
+    theirs = as_xgboost(X, y, rounds=30, objective=name, **common, **CONSTRAINTS["both"])
+    np.testing.assert_allclose(ours.predict(X), theirs, rtol=1e-4)
+
+
 def largest_violation(model, X, column, way):
     """By how much a prediction moves against its direction when one column rises and all others stay."""
     curves = []
