@@ -15,7 +15,7 @@ from veilboost.boost.booster import Watcher
 from veilboost.callback import CallbackRunner, TrainingModel, check_callbacks
 from veilboost.config import CONSTRAINTS, TrainingConfig
 from veilboost.engine.tables import with_frequent_categories
-from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnsupportedCombination
+from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnknownProtocol, UnsupportedCombination
 from veilboost.estimators.constraints import with_constraints
 from veilboost.estimators.evaluation_sets import (
     Curves,
@@ -43,6 +43,7 @@ from veilboost.model.continued import with_columns_of
 from veilboost.model.share import ModelShare
 from veilboost.party.simulation import Peek, Simulation
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import Setting
 from veilboost.protocols.validation import check_config, check_start
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
@@ -79,6 +80,7 @@ class Federated(Fitted):
     `horizontal.Horizontal` implement how the data is partitioned.
     """
 
+    _setting: ClassVar[Setting]
     _shows_progress: ClassVar[bool]  # whether the learning rate can change, and the model be saved, during training
 
     # --- labels -----------------------------------------------------------------------------------------
@@ -248,6 +250,13 @@ class Federated(Fitted):
 
     def _check_call(self, eval_set: object) -> list[EvalSet]:
         """Check what `TrainingConfig` does not, and return the evaluation sets."""
+        spec, own = protocol_named(self.protocol), type(self).__name__
+        if spec.setting != self._setting:
+            kind = own.removeprefix(self._setting.capitalize())
+            raise UnknownProtocol(
+                f"{spec.name} is a {spec.setting} protocol, and {own} is for {self._setting} ones",
+                f"use {spec.setting.capitalize()}{kind}, or another protocol",
+            )
         thread_count(self.n_jobs)
         check_count("max_categories", self.max_categories)
         sets = eval_sets(eval_set)

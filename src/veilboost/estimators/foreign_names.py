@@ -112,6 +112,7 @@ PREDICT_ARGUMENTS: Mapping[str, str] = {
 
 # A method or an attribute, and the fix that its error gives.
 ATTRIBUTES: Mapping[str, str] = {
+    "best_ntree_limit": "use best_iteration + 1",
     "apply": "use joined_.trees: the leaves of rows are not an output",
     "coef_": "use feature_importances_: the model has no linear part",
     "intercept_": "use joined_.skeleton.base_margin",

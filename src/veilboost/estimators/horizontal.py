@@ -95,6 +95,7 @@ class HorizontalParameters(BoostingParameters):
 class Horizontal(Federated, HorizontalParameters):
     """Estimators for horizontally partitioned data."""
 
+    _setting = "horizontal"
     _shows_progress = False
 
     def _read(self, X: Any, y: Any, sample_weight: Any, base_margin: Any) -> PartitionedData:
