@@ -115,6 +115,22 @@ def test_limits_of_sets_change_the_model():
     assert len({values.tobytes() for values in found}) == len(found)
 
 
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_rare_categories_keep_their_place_in_the_order(least):
+    """XGBoost places a category whose hessian sum is below min_child_weight as if its weight were 0."""
+    frame, y = categorical_data(60, 0.0, rows=400)
+    label = (y > np.median(y)).astype(float)
+    common = {"max_depth": 3, "base_score": 0.5, "max_cat_to_onehot": 1, "min_child_weight": least}
+    ours = VerticalClassifier(n_estimators=1, gradient_bits=24, **common).fit(frame, label).predict_proba(frame)[:, 1]
+    data = xgb.DMatrix(frame, label, enable_categorical=True)
+    theirs = xgb.train({"nthread": 1, "objective": "binary:logistic", **common}, data, 1).predict(data)
+    assert np.allclose(ours, theirs, rtol=1e-4) == (least == 0.0)
+    assert (
+        -np.log(np.where(label > 0, ours, 1 - ours)).mean()
+        <= -np.log(np.where(label > 0, theirs, 1 - theirs)).mean() + 1e-6
+    )
+
+
 def test_many_categories_are_limited_by_default_as_in_xgboost():
     frame, y = categorical_data(150, 0.1, rows=6000)
     _, ours, theirs = both(frame, y, max_cat_to_onehot=1)
