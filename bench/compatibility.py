@@ -37,6 +37,7 @@ DIFFERENT: Mapping[str, str] = {
     "xgb_model": "a fitted estimator or a folder of `save`; the same rounds as one training, unless rows are sampled",
     "eval_metric": "metrics by XGBoost's names as far as they exist; early stopping needs a name as the last one; the "
     "default for two classes is `auc`",
+    "X": "also a table per party; not sparse",
     "eval_set": "also one pair `(X, y)`",
     "evals_result": "metrics other than the last one on the last set are measured up to the best round",
     "feature_importances_": "the share of the total gain",
@@ -52,7 +53,7 @@ DIFFERENT: Mapping[str, str] = {
     "objective": "XGBoost's names and shorter ones; a function `(y_true, y_pred)`, which starts from the margin 0",
     "predict": "`iteration_range` begins at 0; no `validate_features`: names are always checked",
     "predict_proba": "`iteration_range` begins at 0; no `validate_features`: names are always checked",
-    "random_state": "a number; noise, masks and keys never depend on it",
+    "random_state": "a whole number, None means 0; noise, masks and keys never depend on it",
     "verbose": "only the last evaluation set is printed; a progress bar on a terminal",
 }
 # Parts of the libraries' own machinery, the same for every scikit-learn estimator.
@@ -134,7 +135,8 @@ def page() -> str:
         "<!-- Made by bench/compatibility.py. Do not edit: change the source it is made from. -->",
         "This page is for users of XGBoost and of scikit-learn's histogram gradient boosting. It lists every "
         "parameter, argument, method and attribute of their estimators, and whether `VerticalClassifier` and "
-        "`VerticalRegressor` have it. A name that is refused raises an error with the fix in the last column. An "
+        "`VerticalRegressor` have it. A parameter that is None has its default, so `get_params()` of an XGBoost "
+        "estimator can be given to ours. A name that is refused raises an error with the fix in the last column. An "
         "attribute that is refused raises `AttributeError`, so `hasattr` is false.",
     ]
     for theirs, own in PAIRS:

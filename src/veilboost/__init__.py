@@ -47,6 +47,20 @@ _MODULES = {
     "simulate_training": "veilboost.party.simulation",
 }
 
+# What to use instead of a name of the package `xgboost`.
+_XGBOOST = {
+    "Booster": "use a fitted estimator, or export_xgboost and xgboost.Booster",
+    "DMatrix": "give the matrix or frame and the labels to fit of an estimator",
+    "QuantileDMatrix": "give the matrix or frame and the labels to fit of an estimator",
+    "XGBClassifier": "use VerticalClassifier or HorizontalClassifier",
+    "XGBRanker": "there are no ranking objectives",
+    "XGBRegressor": "use VerticalRegressor or HorizontalRegressor",
+    "cv": "use sklearn.model_selection.cross_validate with an estimator",
+    "plot_importance": "use export_xgboost, and plot the file with xgboost",
+    "plot_tree": "use export_xgboost, and plot the file with xgboost",
+    "train": "use fit of an estimator",
+}
+
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
@@ -54,7 +68,8 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        fix = f"; {_XGBOOST[name]}" if name in _XGBOOST else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{fix}")
     globals()[name] = value  # later lookups do not call this function
     return value
 

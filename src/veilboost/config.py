@@ -62,6 +62,9 @@ OBJECTIVE_ALIASES = {
     "reg:tweedie": "tweedie",
 }
 
+# XGBoost's names of metrics, where they differ.
+METRIC_ALIASES = {"gamma-deviance": "gamma_deviance"}
+
 # Losses whose leaves are quantiles of their rows' residuals.
 LEAF_QUANTILE_OBJECTIVES = ("absolute_error", "quantile")
 
@@ -194,7 +197,7 @@ class TrainingConfig(Checked):
     weighted_bins: bool = param(
         False, "weight the quantiles by sample weights, as XGBoost does (sends the weights to passive parties)"
     )
-    eval_metric: str = param("auto", "metric for reports and early stopping", choices=METRICS)
+    eval_metric: str = param("auto", "metric for reports and early stopping", choices=METRICS, aliases=METRIC_ALIASES)
     early_stopping_rounds: int | None = param(
         None, "stop after this many rounds without improvement on the validation rows", low=1
     )

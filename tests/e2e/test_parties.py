@@ -79,6 +79,18 @@ def test_jobs_one_after_another_give_the_model_of_the_simulation(town: Town) -> 
     assert [(run["job"], run["state"]) for run in listed] == [("second", "finished"), ("credit", "finished")]
     assert "VB-1704" in town.refused("train", job.name, "--config", "bank.toml")
 
+
+def test_a_finished_model_gets_more_rounds(town: Town) -> None:
+    addresses = town.serve("shop", "telecom")
+    first = town.write_job(addresses, validation=0.0)
+    second = town.write_job(addresses, "more", validation=0.0)
+    assert "VB-1706" in town.refused("train", second.name, "--config", "bank.toml", "--continue-from", first.stem)
+    town.answer("train", first.name, "--config", "bank.toml")
+    out, err = town.trained(town.train(second, "--continue-from", first.stem))
+    assert town.sha("more") == town.simulated(replace(CONFIG, n_estimators=2 * CONFIG.n_estimators))
+    assert town.sha() == town.simulated(), "the earlier model stays as it was"
+    assert "\x1b" not in out + err, "a progress bar in a pipe"
+
     for process in town.daemons.values():
         process.send_signal(signal.SIGTERM)
     assert [process.wait(10) for process in town.daemons.values()] == [0, 0]

@@ -160,6 +160,11 @@ class CustomObjective(Objective):
             raise InvalidParameter(
                 "the custom objective takes (margin, y), the order of release 0.2", "change it to (y_true, y_pred)"
             )
+        if names[1:2] == ["dtrain"]:
+            raise InvalidParameter(
+                "the custom objective takes (predt, dtrain), as xgboost.train passes them",
+                "change it to (y_true, y_pred): the labels are the first argument",
+            )
         self._loss = partial(loss, sample_weight=None) if "sample_weight" in names else loss
 
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:

@@ -454,6 +454,8 @@ def _read_pandas(frame: Any, selection: Selection) -> Read:
     for name in selection.choose(names):
         # By position: the frame's own name may be a number.
         series = frame.iloc[:, names.index(name)]
+        if hasattr(series, "sparse"):
+            series = series.sparse.to_dense()
         if series.dtype == object and selection.missing_values:
             series = series.mask(series.astype(str).isin(selection.missing_values))
         try:

@@ -15,7 +15,7 @@ from veilboost.boost.booster import Watcher
 from veilboost.callback import CallbackRunner, TrainingModel, check_callbacks
 from veilboost.config import CONSTRAINTS, TrainingConfig
 from veilboost.engine.tables import with_frequent_categories
-from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnsupportedCombination
+from veilboost.errors import ForeignColumns, InvalidParameter, RowsDiffer, UnknownProtocol, UnsupportedCombination
 from veilboost.estimators.constraints import with_constraints
 from veilboost.estimators.evaluation_sets import (
     Curves,
@@ -26,7 +26,7 @@ from veilboost.estimators.evaluation_sets import (
     set_name,
 )
 from veilboost.estimators.fitted import Fitted
-from veilboost.estimators.foreign_names import FIT_ARGUMENTS, refuse_arguments
+from veilboost.estimators.foreign_names import FIT_ARGUMENTS, refuse_arguments, refuse_matrix
 from veilboost.estimators.inputs import (
     Tables,
     check_count,
@@ -43,6 +43,7 @@ from veilboost.model.continued import with_columns_of
 from veilboost.model.share import ModelShare
 from veilboost.party.simulation import Peek, Simulation
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import Setting
 from veilboost.protocols.validation import check_config, check_start
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
@@ -79,6 +80,7 @@ class Federated(Fitted):
     `horizontal.Horizontal` implement how the data is partitioned.
     """
 
+    _setting: ClassVar[Setting]
     _shows_progress: ClassVar[bool]  # whether the learning rate can change, and the model be saved, during training
 
     # --- labels -----------------------------------------------------------------------------------------
@@ -131,9 +133,9 @@ class Federated(Fitted):
         X: Any,
         y: Any = None,
         sample_weight: Any = None,
-        eval_set: EvalSet | list[EvalSet] | None = None,
+        eval_set: EvalSet | Sequence[EvalSet] | None = None,
         *,
-        verbose: bool | int = False,
+        verbose: bool | int | None = False,
         xgb_model: Federated | str | Path | None = None,
         base_margin: Any = None,
         base_margin_eval_set: Sequence[Any] | None = None,
@@ -156,10 +158,10 @@ class Federated(Fitted):
             in every table (horizontal). Horizontal estimators also take a mapping with the keys of X.
         sample_weight : array-like of shape (n_samples,) or mapping of party name to array-like, default=None
             Sample weights, in the same form as array labels. Rows of weight 0 are dropped.
-        eval_set : tuple (X, y) or list of such tuples, default=None
+        eval_set : tuple (X, y), or list or tuple of such tuples, default=None
             Validation samples, in the same form as X and y. They give the learning curves of `evals_result` and are
             required for early stopping, which uses the last set and the last metric.
-        verbose : bool or int, default=False
+        verbose : bool, int or None, default=False
             Whether to print the metric of the last evaluation set, every `verbose` rounds. On a terminal a progress bar
             with the time that is left is shown too.
         xgb_model : estimator, str or Path, default=None
@@ -248,6 +250,13 @@ class Federated(Fitted):
 
     def _check_call(self, eval_set: object) -> list[EvalSet]:
         """Check what `TrainingConfig` does not, and return the evaluation sets."""
+        spec, own = protocol_named(self.protocol), type(self).__name__
+        if spec.setting != self._setting:
+            kind = own.removeprefix(self._setting.capitalize())
+            raise UnknownProtocol(
+                f"{spec.name} is a {spec.setting} protocol, and {own} is for {self._setting} ones",
+                f"use {spec.setting.capitalize()}{kind}, or another protocol",
+            )
         thread_count(self.n_jobs)
         check_count("max_categories", self.max_categories)
         sets = eval_sets(eval_set)
@@ -334,7 +343,7 @@ class Federated(Fitted):
                 start = 0.0 if data.margin is None else data.margin - self._joined.skeleton.base_margin[:, None]
                 staged = islice(self._joined.staged_margins(rows), self._rounds_before, None)
                 stages = [self._predicted(margin + start) for margin in staged]
-                found |= others.measure(stages, y, objective, simulation.metric)
+                found |= others.measure(stages, y, objective, simulation.metric, self._joined.skeleton.config)
             if during:
                 curve = [each.validation for each in simulation.history if each.validation is not None]
                 found |= {simulation.metric: curve}
@@ -342,14 +351,16 @@ class Federated(Fitted):
 
     def _config(self, classes: AnyArray | None) -> TrainingConfig:
         names = set(TrainingConfig.names()).difference(CONSTRAINTS)  # which the tables have
-        values = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        if values["n_estimators"] is None:
-            del values["n_estimators"]
+        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        values = {name: value for name, value in given.items() if value is not None}  # None: the default, as in XGBoost
         metric = Metrics.of(self.eval_metric).trained(self.early_stopping_rounds is not None)
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes), "eval_metric": metric})
 
     def _open_matrix(self, X: Any, y: Any) -> tuple[Any, list[str], AnyArray]:
         """Validate one matrix with scikit-learn; return it as a frame, its column names and its labels."""
+        refuse_matrix(X)
+        if is_frame(X):
+            names_of(X)  # before scikit-learn reads them
         matrix, target = validate_fit(self, X, y, frame=is_frame(X))
         if is_frame(matrix):
             return matrix, names_of(matrix), target
@@ -358,6 +369,7 @@ class Federated(Fitted):
 
     def _open_new_matrix(self, X: Any, names: Sequence[str]) -> Any:
         """Validate new rows. A frame with other names is read by position, and scikit-learn warns or raises."""
+        refuse_matrix(X)
         as_frame = is_frame(X) and names_of(X) == list(names)
         checked = validate_predict(self, X, frame=as_frame)
         return checked if as_frame else frame_of_matrix(checked, names)

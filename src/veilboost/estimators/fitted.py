@@ -18,6 +18,7 @@ from veilboost.estimators.evaluation_sets import (
 from veilboost.estimators.inputs import (
     Tables,
     check_base_margin,
+    listed,
     thread_count,
 )
 from veilboost.estimators.parameters import BoostingParameters
@@ -132,7 +133,7 @@ class Fitted(BoostingParameters):
             None if self._names is None else tuple(self._names),
             hasattr(self, "feature_names_in_"),
             None if classes is None else tuple(classes.tolist()),
-            tuple(map(str, self.missing_values)) or None,
+            tuple(map(str, listed(self.missing_values))) or None,
         )
         write_description(description, Path(folder), model_sha256)
 

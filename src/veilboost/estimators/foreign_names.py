@@ -102,12 +102,17 @@ FIT_ARGUMENTS: Mapping[str, str] = {
 
 # An argument of `predict` or `predict_proba`, and the fix that its error gives.
 PREDICT_ARGUMENTS: Mapping[str, str] = {
+    "approx_contribs": "use explain, which gives exact contributions",
+    "pred_contribs": "use explain",
+    "pred_interactions": "use explain, which gives the contributions of single columns",
+    "pred_leaf": "use joined_.trees: the leaves of rows are not an output",
     "validate_features": "leave it out: names of columns are always checked",
     "ntree_limit": "use iteration_range",
 }
 
 # A method or an attribute, and the fix that its error gives.
 ATTRIBUTES: Mapping[str, str] = {
+    "best_ntree_limit": "use best_iteration + 1",
     "apply": "use joined_.trees: the leaves of rows are not an output",
     "coef_": "use feature_importances_: the model has no linear part",
     "intercept_": "use joined_.skeleton.base_margin",
@@ -144,7 +149,9 @@ def own_parameters(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, 
                 "see help(estimator)" if close is None else f"did you mean {close!r}?",
             )
         elif not _changes_nothing(name, value):
-            raise InvalidParameter(f"there is no parameter {name!r}", PARAMETERS[name])
+            exists = name in SAME or name == "missing"
+            what = f"{name}={value!r} is not supported" if exists else f"there is no parameter {name!r}"
+            raise InvalidParameter(what, PARAMETERS[name])
     return own
 
 
@@ -165,6 +172,13 @@ def with_foreign_names(cls: _Class) -> _Class:
 
     estimator.__init__ = checked
     return cls
+
+
+def refuse_matrix(X: object) -> None:
+    """Raise a coded error for a matrix of XGBoost, which hides its values."""
+    name = type(X).__name__
+    if name in ("DMatrix", "QuantileDMatrix"):
+        raise InvalidParameter(f"X is a {name} of XGBoost", "give the matrix or frame, and the labels")
 
 
 def refuse_arguments(method: str, given: Iterable[str], fixes: Mapping[str, str]) -> None:

@@ -95,6 +95,7 @@ class HorizontalParameters(BoostingParameters):
 class Horizontal(Federated, HorizontalParameters):
     """Estimators for horizontally partitioned data."""
 
+    _setting = "horizontal"
     _shows_progress = False
 
     def _read(self, X: Any, y: Any, sample_weight: Any, base_margin: Any) -> PartitionedData:
@@ -138,7 +139,9 @@ class Horizontal(Federated, HorizontalParameters):
             raise RowsDiffer(
                 f"there are {count} participants and n_samples={table.rows}", "use at most one participant per row"
             )
-        blocks = np.array_split(np.random.default_rng((self.random_state, 2)).permutation(table.rows), count)
+        given = {} if self.random_state is None else {"random_state": self.random_state}
+        seed = TrainingConfig.from_dict(given).random_state
+        blocks = np.array_split(np.random.default_rng((seed, 2)).permutation(table.rows), count)
         named = {f"participant{at}": rows for at, rows in enumerate(blocks)}
         return (
             {name: table.take(rows) for name, rows in named.items()},

@@ -18,7 +18,7 @@ from veilboost.data.categories import with_categories
 from veilboost.data.columns import ArrowTable, id_values, pyarrow, table_of
 from veilboost.data.load import check_table, load_table, read_source
 from veilboost.data.report import TableReport
-from veilboost.data.schema import SchemaRules, Selection, check_weight, did_you_mean, mixed
+from veilboost.data.schema import SchemaRules, Selection, check_names, check_weight, did_you_mean, mixed
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
 from veilboost.model.share import ColumnInfo
@@ -39,8 +39,11 @@ def is_frame(X: Any) -> bool:
 
 
 def names_of(frame: Any) -> list[str]:
-    """A frame's column names. `columns` of a pyarrow table holds values, so `column_names` comes first."""
-    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    """A frame's column names, which must differ."""
+    # `columns` of a pyarrow table holds values, so `column_names` comes first.
+    names = [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
+    check_names(names)
+    return names
 
 
 def thread_count(n_jobs: object) -> int:
@@ -107,12 +110,14 @@ def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, li
 
 def find_columns(wanted: Sequence[Any], names: Sequence[str]) -> list[str]:
     """The names of columns that are given by name or by position."""
-    return [_find(column, names) for column in _listed(wanted)]
+    return [_find(column, names) for column in listed(wanted)]
 
 
-def _listed(names: Sequence[Any]) -> Sequence[Any]:
-    """A single string is one name, not a sequence of letters."""
-    return [names] if isinstance(names, str) else names
+def listed(given: Any) -> Sequence[Any]:
+    """What was given as a sequence, as one name or number, or as None for nothing."""
+    if given is None:
+        return ()
+    return [given] if isinstance(given, str | int | float) else given
 
 
 def _find(column: Any, names: Sequence[str]) -> str:
@@ -151,7 +156,7 @@ def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> d
     own = {party: names_of(frame) for party, frame in frames.items()}
     every = [name for names in own.values() for name in names]
     # By name only: positions would count id and label columns and depend on the order of the parties.
-    declared = find_columns([str(name) for name in _listed(categorical)], every)
+    declared = find_columns([str(name) for name in listed(categorical)], every)
     return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
 
 
@@ -177,7 +182,7 @@ def read_frame(
         label=label,
         features=wanted.features,
         categorical=wanted.categorical,
-        missing_values=missing_values,
+        missing_values=listed(missing_values),
         rules=KEEP,
         max_categories=max_categories,
     )

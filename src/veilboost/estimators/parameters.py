@@ -49,7 +49,7 @@ class BoostingParameters(BaseEstimator):
     eval_metric: str | MetricCallable | Sequence[str | MetricCallable] = DEFAULTS.eval_metric
     early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds
     gradient_bits: int = DEFAULTS.gradient_bits
-    random_state: int = DEFAULTS.random_state
+    random_state: int | None = DEFAULTS.random_state
     callbacks: Sequence[Any] | None = None
     warm_start: bool = False
     options: Mapping[str, OptionValue] | None = None

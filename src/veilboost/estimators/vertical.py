@@ -136,6 +136,7 @@ class VerticalParameters(BoostingParameters):
 class Vertical(Federated, VerticalParameters):
     """Estimators for vertically partitioned data."""
 
+    _setting = "vertical"
     _shows_progress = True
 
     @property

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from veilboost.errors import UnknownProtocol
+from veilboost.fields import closest
 from veilboost.protocols.spec import ProtocolSpec, Setting
 
 _OURS = "plain paillier lattice masked ldp federboost smm1 smm2 elxgb sealed mal secagg"  # each is a folder here
@@ -32,7 +33,8 @@ def protocol_named(name: str, setting: Setting | None = None) -> ProtocolSpec:
     """Return the protocol of this name; raise `UnknownProtocol` if there is none or if its setting differs."""
     spec = all_protocols().get(name)
     if spec is None:
-        raise UnknownProtocol(f"there is no protocol {name!r}")
+        close = closest(name, all_protocols())
+        raise UnknownProtocol(f"there is no protocol {name!r}", f"did you mean {close!r}?" if close else None)
     if setting is not None and spec.setting != setting:
         raise UnknownProtocol(f"{name} is a {spec.setting} protocol, but this job is {setting}")
     return spec

@@ -42,10 +42,10 @@ def test_every_refused_name_has_its_error(cls: type) -> None:
     own = set(inspect.signature(cls).parameters)
     for name, fix in PARAMETERS.items():
         if name not in own:
-            with pytest.raises(InvalidParameter, match=f"^VB-1002: there is no parameter '{name}'") as caught:
+            with pytest.raises(InvalidParameter, match=f"^VB-1002: .*{name}") as caught:
                 cls(**{name: "other"})
             assert caught.value.remedy == fix
-            with pytest.raises(InvalidParameter, match=f"'{name}'"):
+            with pytest.raises(InvalidParameter, match=name):
                 cls().set_params(**{name: "other"})
     for name in {*FIT_ARGUMENTS, "learning_rat"} - set(inspect.signature(cls.fit).parameters):
         with pytest.raises(InvalidParameter, match=f"^VB-1002: fit has no argument '{name}'"):

@@ -115,6 +115,18 @@ def test_limits_of_sets_change_the_model():
     assert len({values.tobytes() for values in found}) == len(found)
 
 
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_rare_categories_keep_their_place_in_the_order(least):
+    """XGBoost places a category whose hessian sum is below min_child_weight as if its weight were 0."""
+    frame, y = categorical_data(60, 0.0, rows=400)
+    label = (y > np.median(y)).astype(float)
+    common = {"max_depth": 3, "base_score": 0.5, "max_cat_to_onehot": 1, "min_child_weight": least}
+    ours = VerticalClassifier(n_estimators=1, gradient_bits=24, **common).fit(frame, label).predict_proba(frame)[:, 1]
+    data = xgb.DMatrix(frame, label, enable_categorical=True)
+    theirs = xgb.train({"nthread": 1, "objective": "binary:logistic", **common}, data, 1).predict(data)
+    assert np.allclose(ours, theirs, rtol=1e-4) == (least == 0.0)
+
+
 def test_many_categories_are_limited_by_default_as_in_xgboost():
     frame, y = categorical_data(150, 0.1, rows=6000)
     _, ours, theirs = both(frame, y, max_cat_to_onehot=1)
@@ -164,6 +176,19 @@ def test_constrained_models_are_xgboosts(missing, step, constraints):
     np.testing.assert_allclose(ours, as_xgboost(X, y, **common, **constraints), rtol=1e-4, atol=1e-4)
     free = VerticalRegressor(**mine).fit(X, y).predict(X)
     assert np.abs(free - ours).max() > 0.01, "the constraints change the model"
+
+
+@pytest.mark.parametrize("objective", ["poisson", "gamma", "tweedie"])
+def test_constrained_models_of_other_losses_are_xgboosts(objective):
+    """Their hessians depend on labels and margins, and so do the bounds of nodes."""
+    X, y = whole_numbers(0.15)
+    common = {"max_depth": 5, "learning_rate": 0.1, "min_child_weight": 0.1, "base_score": 1.0}
+    ours = VerticalRegressor(
+        parties=3, objective=objective, n_estimators=30, gradient_bits=30, **common, **CONSTRAINTS["both"]
+    ).fit(X, y)
+    name = "count:poisson" if objective == "poisson" else f"reg:{objective}"
+    theirs = as_xgboost(X, y, rounds=30, objective=name, **common, **CONSTRAINTS["both"])
+    np.testing.assert_allclose(ours.predict(X), theirs, rtol=1e-4)
 
 
 def largest_violation(model, X, column, way):
