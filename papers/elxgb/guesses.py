@@ -142,12 +142,13 @@ def claim(rows: Rows) -> Claim:
         f"at epsilon 10 on {NAMES[weakest['data']]} tree 2 gives {weakest['tree_2']:.3f} (published "
         f"{weakest['paper_tree_2']:.3f}), and all later trees added up {weakest['together']:.3f} (AUC "
         f"{weakest['together_auc']:.3f}; the larger class has {weakest['majority']:.3f} of the labels)",
-        "The first row follows from the noise alone. The later rows depend on how far a tree moves the gradients: "
-        f"the differences are {np.mean(np.abs(_later(one))):.3f} at rate 1 and {np.mean(np.abs(_later(slow))):.3f} "
-        f"at rate {RATES[1]:g} in the mean. What the table leaves out decides about the protection: trees add up. "
-        "Their noise is independent and their signs agree, so all later trees together rank labels with an AUC of "
-        f"{_extremes(one, 'together_auc')} and guess {_extremes(one, 'together')} of them right; at rate {RATES[1]:g}, "
-        f"that of the paper's other figures, {_extremes(slow, 'together_auc')} and {_extremes(slow, 'together')}.",
+        "Trees add up, which the table leaves out: their noise is independent and their signs agree, so that all later "
+        f"trees together rank labels with an AUC of {_extremes(one, 'together_auc')} and guess "
+        f"{_extremes(one, 'together')} of them right; at rate {RATES[1]:g}, that of the paper's other figures, "
+        f"{_extremes(slow, 'together_auc')} and {_extremes(slow, 'together')}. Tree by tree, the first row follows "
+        "from the noise alone, and the later ones depend on how far a tree moves the gradients: the differences are "
+        f"{np.mean(np.abs(_later(one))):.3f} at rate 1 and {np.mean(np.abs(_later(slow))):.3f} at rate {RATES[1]:g} "
+        "in the mean.",
     )
 
 
