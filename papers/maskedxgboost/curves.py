@@ -202,9 +202,9 @@ def _beside_alone(rows: Rows) -> str:
         areas = ", ".join(f"{area:.3f}" for area in (*noisy, the(own, "auc", method=ALONE)) if area is not None)
         listed.append(f"{PAPER_NAMES[data]} {areas}")
     return (
-        f"Of the splits at eps_AP = {largest:g}, {one_entry} are the passive party's where epsilon is of one entry, and "
-        f"{vector} where it is of the whole vector: there the active party trains nearly alone where the share is low. "
-        f"AUC of the one, of the other and of the active party alone: {'; '.join(listed)}"
+        f"Of the splits at eps_AP = {largest:g}, {one_entry} are the passive party's where epsilon is of one entry and "
+        f"{vector} where it is of the whole vector; where the share is small, what is learned is mostly the active "
+        f"party's own. AUC of the one, of the other and of the active party alone: {'; '.join(listed)}"
     )
 
 

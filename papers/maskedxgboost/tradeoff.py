@@ -126,8 +126,8 @@ def claim(rows: Rows) -> Claim:
         f"at masked's defaults (budget {DEFAULT.budget}, eps_AP = {DEFAULT.eps_ap:g}): {listed}. With more noise it "
         f"is not above the active party alone: {', '.join(lost) or 'nowhere'}",
         f"The AUC is {min(leads):.3f} to {max(leads):.3f} above the active party's alone, for an epsilon that bounds "
-        f"little. Two accountings apply to the defaults. Theorem 2, for all entries of one vector: epsilon {first}. One "
-        f"label over the {TREES} trees of depth {DEPTH}, against an outsider who does not know the masks: {second} "
+        f"little. Two accountings apply to the defaults. Theorem 2, for all entries of one vector: epsilon {first}. "
+        f"One label over the {TREES} trees of depth {DEPTH}, against an outsider who does not know the masks: {second} "
         f"at delta {_DELTA:g}. Against the passive party, which made the masks, there is no epsilon: at every budget "
         f"it gets {_extremes(broken, 'labels')} of the labels, and the active party {_extremes(broken, 'features')} "
         f"of the splitting vectors' bits, which depends on eps_PP ({DEFAULT.eps_pp:g}) and hardly on eps_AP.",
