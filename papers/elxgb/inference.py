@@ -136,7 +136,7 @@ def claim(rows: Rows) -> Claim:
         seconds, exchanges = (_rise(of_data, what) for what in ("cpu_seconds_per_1000", "exchanges_with_csp"))
         at = picked(of_data, along=setting.DEFAULT.along, value=setting.DEFAULT.value)
         listed.append(
-            f"{setting.NAMES[data]}, Paillier 512, from 2 to 6: CPU T x{seconds['T']:.1f}, D x{seconds['D']:.1f}; "
+            f"{setting.NAMES[data]} ({at[0]['attributes']:g} attributes), Paillier 512, from 2 to 6: CPU T x{seconds['T']:.1f}, D x{seconds['D']:.1f}; "
             f"exchanges with the CSP T x{exchanges['T']:.1f}, D x{exchanges['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
         )
