@@ -109,6 +109,11 @@ def test_more_noise_makes_guesses_worse_and_trees_add_up(tmp_path: Path) -> None
     assert all(0.3 < rate < 0.7 for rate in noisy["trees"])
 
 
+def test_cells_of_the_service_count_again_whatever_the_noise() -> None:
+    probe = inference._small.__wrapped__  # without the cache
+    assert len({tuple(probe("lattice", setting.TREES, 6)) for _ in range(8)}) == 1
+
+
 def test_only_the_first_tree_of_elxgb_costs_encryption(data: Path) -> None:
     table = Context(data).table("default_credit")
     for scheme, few, many in ((training.ELXGB, 1.0, 1.5), (training.SECUREBOOST, 1.8, 2.2)):
