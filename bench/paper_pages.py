@@ -47,6 +47,16 @@ def verdict_of(claim: Mapping[str, Any]) -> str:
     return claim["holds"] if "rule" in claim else "not judged"
 
 
+def busy(load: float | None, machine: Mapping[str, Any]) -> str:
+    """What a reader must know of a machine with other work; empty where it had none."""
+    if load is None or load <= machine["cores"]:
+        return ""
+    return (
+        f"**The machine was busy** (load {load:.0f} on {machine['cores']} cores): CPU seconds, bytes, quality and "
+        "memory count, seconds of the clock do not."
+    )
+
+
 def summary(claims: Sequence[Mapping[str, Any]]) -> str:
     """A line for each claim: whether it holds, and one sentence."""
     rows = []
@@ -88,11 +98,12 @@ def runs(claims: Sequence[Mapping[str, Any]]) -> str:
             f"{claim['seconds']:.0f} s",
             str(claim.get("drawings", "not recorded")),
             cell(claim["machine"]["cpu"]),
+            "not recorded" if claim.get("load") is None else f"{claim['load']:.0f}",
             ", ".join(claim["skipped"]) or "none",
         )
         for claim in sorted(claims, key=place_of)
     ]
-    return table(("target", "run", "date", "duration", "drawings", "processor", "data sets not at hand"), rows)
+    return table(("target", "run", "date", "duration", "drawings", "processor", "load", "data sets not at hand"), rows)
 
 
 def paper_page(paper: str, claims: Sequence[Mapping[str, Any]], folder: Path) -> str:
@@ -116,6 +127,8 @@ def _claim(claim: Mapping[str, Any], folder: Path) -> Iterator[str]:
         f"{claim['title'][:1].upper()}{claim['title'][1:]}. {'A quick run' if claim['quick'] else 'A full run'} of "
         f"{claim['seconds']:.0f} s{drawn}{when}{skipped}."
     )
+    if warning := busy(claim.get("load"), claim["machine"]):
+        yield warning
     rows = [("the paper", cell(claim["reported"]))]
     if "rule" in claim:
         rows += [

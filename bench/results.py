@@ -124,12 +124,9 @@ def _peers_on(name: str, found: Mapping[str, Any]) -> Iterator[str]:
         f"{settings['max_bin']} bins, rate {settings['learning_rate']:g}, {runs}, the best of {settings['repeats']}. "
         f"Slow systems trained {settings['few_trees']} trees."
     )
-    busiest = max((each["load"] for each in found["details"].values() if "load" in each), default=0.0)
-    if busiest > found["machine"]["cores"]:
-        yield (
-            f"**The machine was busy** (load {busiest:.0f} on {found['machine']['cores']} cores): CPU seconds, bytes, "
-            "quality and memory count, seconds of the clock do not."
-        )
+    busiest = max((each["load"] for each in found["details"].values() if "load" in each), default=None)
+    if warning := paper_pages.busy(busiest, found["machine"]):
+        yield warning
     yield as_markdown(found["rows"], settings)
     for system, each in found["details"].items():
         if "quality_at_a_thousandth" in each:

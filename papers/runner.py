@@ -62,6 +62,7 @@ class Cells:
             "seconds": round(seconds, 3),
             "day": datetime.now(UTC).date().isoformat(),
             "cpu": machine()["cpu"],
+            "load": round(os.getloadavg()[0], 1),  # above the cores, other work ran beside it
         }
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as opened:
@@ -145,6 +146,7 @@ class Reproduction:
             "cases": {"counted": counts, "of": cases},
             "why": self.claim.why,
             "seconds": round(sum(entry["seconds"] for entry in self.entries), 1),
+            "load": max((entry["load"] for entry in self.entries if "load" in entry), default=None),
             "days": days[:1] + days[1:][-1:],
             "drawings": max((row.get("runs", 1) for row in self.rows), default=0),
             "quick": self.quick,

@@ -1,7 +1,7 @@
 """The peers that a user would pick instead, beside ours, in one run: the same rows, columns and parameters.
 
     python bench/peers/table.py [--data DIR] [--sets NAME ...] [--lines NAME ...] [--environments DIR] [--out DIR]
-                                [--only WORD ... [--add]]
+                                [--only WORD ...] [--add | --resume]
 
 Makes a virtual environment per peer where there is none, measures one system after the other on each data set, writes
 `peers.json` and a table of each data set, `peers-SET.csv`, into OUT, prints the JSON and readable tables. A system that
@@ -215,7 +215,9 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, default=Path(tempfile.gettempdir()) / "veilboost-peers")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "results")
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="systems whose name or script has it")
-    parser.add_argument("--add", action="store_true", help="keep what OUT holds of other systems and data sets")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--add", action="store_true", help="keep what OUT holds of other systems and data sets")
+    kept.add_argument("--resume", action="store_true", help="keep all that OUT holds, and measure the rest")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for one system on one line")
     parser.add_argument("--quick", action="store_true", help="few rows, trees and levels: to see that all of it runs")
     choice = parser.parse_args()
@@ -223,7 +225,8 @@ def main() -> None:
     if missing:
         parser.error(f"not in {choice.data}: {', '.join(f'{name}.parquet' for name in missing)}")
     stored = choice.out / "peers.json"
-    sets: dict[str, Any] = json.loads(stored.read_text())["sets"] if choice.add and stored.exists() else {}
+    kept_too = (choice.add or choice.resume) and stored.exists()
+    sets: dict[str, Any] = json.loads(stored.read_text())["sets"] if kept_too else {}
     if choice.quick:
         choice.trees, choice.few_trees, choice.depth, choice.repeats = 10, 2, 4, 1
     prefix = own_network()
@@ -254,7 +257,7 @@ def measure_set(
     prepare(folder, data.take(fit), data.take(held), parameters)
     for system in SYSTEMS:
         wanted = not choice.only or any(word in f"{system.title} {system.script}" for word in choice.only)
-        if not wanted or SETS[name] not in system.tasks:
+        if not wanted or SETS[name] not in system.tasks or (choice.resume and system.title in rows):
             continue
         for kind in (rows, details, skipped):
             kind.pop(system.title, None)
@@ -277,7 +280,8 @@ def measure_set(
             "skipped": skipped,
         }
         write(sets, choice.out)
-    note("\n" + as_markdown(sets[name]["rows"], parameters))
+    if name in sets:
+        note("\n" + as_markdown(sets[name]["rows"], parameters))
 
 
 def write(sets: Mapping[str, Mapping[str, Any]], out: Path) -> None:

@@ -197,3 +197,17 @@ def test_what_is_added_keeps_the_order_of_the_systems_and_the_other_data_sets(
     assert (found["runs"], found["settings"]["metric"]) == (2, "R2")
     with (tmp_path / "peers-california_housing.csv").open() as file:
         assert [row["system"] for row in csv.DictReader(file)] == [row["system"] for row in found["rows"]]
+
+    measured: list[str] = []
+
+    def over_lines(system: Any, *_: Any) -> dict[str, float]:
+        measured.append(system.name)
+        return {"seconds_per_tree": 2.0}
+
+    monkeypatch.setattr(table, "over_lines", over_lines)
+    monkeypatch.setattr(sys, "argv", ["table.py", *arguments, "--only", "`plain`", "scikit-learn", "--resume"])
+    table.main()
+    assert measured == ["scikit-learn 1"], "what OUT holds is not measured again"
+    monkeypatch.setattr(sys, "argv", ["table.py", *arguments, "--only", "no such system", "--resume"])
+    table.main()
+    assert json.loads((tmp_path / "peers.json").read_text())["sets"]["california_housing"]["runs"] == 3

@@ -65,8 +65,16 @@ def test_the_summary_has_a_line_and_a_sentence_for_each_claim(results: ModuleTyp
     store(tmp_path, claim())
     made = results.page(tmp_path)
     assert "| [MAL, table 2](results/mal.md#mal-table-2) | little | **no** | 1 of 3 cases. See \\[1\\]. |" in made
-    assert "| MAL, table 2 | quick | 2026-11-18 | 12 s | 3 | a processor | diabetes |" in made
+    assert "| MAL, table 2 | quick | 2026-11-18 | 12 s | 3 | a processor | not recorded | diabetes |" in made
     assert "2 cores of a processor, Python 3.11, veilboost 1 | mal table-2 |" in made
+
+
+def test_a_busy_machine_is_named_beside_what_was_measured_on_it(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path, claim(load=7.2))
+    store(tmp_path, claim(target="table-3", load=1.4))
+    made = results.paper_pages.pages(tmp_path)["mal.md"]
+    assert made.count("**The machine was busy** (load 7 on 2 cores)") == 1
+    assert "| a processor | 7 | diabetes |" in results.page(tmp_path)
 
 
 def test_a_claim_without_a_rule_is_not_judged(results: ModuleType, tmp_path: Path) -> None:

@@ -58,6 +58,23 @@ def test_utility(leads: tuple[float, float], holds: str) -> None:
     assert curves.UTILITY_RULE.verdict(rows) == holds
 
 
+def test_the_reason_of_utility_has_the_shares_of_the_reading_that_decides() -> None:
+    rows = [
+        {"data": data, "method": method, "reading": reading, "eps_ap": epsilon, "auc": auc, "passive_share": share}
+        for data in ("adult", "bank")
+        for method, reading, epsilon, auc, share in (
+            ("active party alone", "", 0.0, 0.6, 0.0),
+            ("MaskedXGBoost", curves.ENTRY, 1.0, 0.5, 0.9),  # not the largest budget
+            ("MaskedXGBoost", curves.ENTRY, 8.0, 0.7, 0.5 if data == "bank" else 0.25),
+            ("MaskedXGBoost", curves.COMPOSED, 8.0, 0.65, 0.125),
+        )
+    ]
+    why = curves.utility_claim(rows).why
+    assert why.startswith("Of the splits at eps_AP = 8, 25.0% to 50.0% are the passive party's where epsilon is of one")
+    assert "12.5% to 12.5% where it is of the whole vector" in why
+    assert "Adult 0.700, 0.650, 0.600; Bank 0.700, 0.650, 0.600" in why
+
+
 @pytest.mark.parametrize(("masked", "others", "holds"), [(0.1, -0.1, "yes"), (-0.1, -0.1, "partly"), (-0.1, 0.1, "no")])
 def test_convergence(masked: float, others: float, holds: str) -> None:
     measured = [

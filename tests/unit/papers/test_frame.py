@@ -82,6 +82,8 @@ def test_writes_table_plot_and_claim(context: Context, tmp_path: Path) -> None:
         claim
     )
     assert claim["skipped"] == ["absent"]
+    stored = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
+    assert claim["load"] == max(cell["load"] for cell in stored)
     assert claim["quick"] is True
     assert claim["published"] == [{"method": "a", "value": 1.5}]
     assert (folder / "plot.svg").read_text().startswith("<svg")
