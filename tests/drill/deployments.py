@@ -131,8 +131,9 @@ class Story:
             self._command("predict", outcome)
             served = self._serve(outcome)
             self._command("rekey", outcome)
-            while self._to_end():
-                self._command("undeploy", outcome)
+            for _ in range(ATTEMPTS):
+                if self._to_end():
+                    self._command("undeploy", outcome)
         finally:
             for daemon in town.daemons.values():
                 daemon.kill()

@@ -75,7 +75,8 @@ from pathlib import Path
 from veilboost.privacy.event import Adjacency, Pure
 from veilboost.privacy.ledger import Ledger
 folder, log = map(Path, sys.argv[1:])
-event = Pure(what="sums", adjacency=Adjacency.PASSIVE_RECORD, adversary="bank", protocol="plain", release="1", epsilon=1)
+whom = {"adjacency": Adjacency.PASSIVE_RECORD, "adversary": "bank"}
+event = Pure(what="sums", **whom, protocol="plain", release="1", epsilon=1)
 log.touch()
 ctypes.CDLL(None).drill_arm(bytes(folder), bytes(log), ctypes.c_long(0), 0, ctypes.c_long(0))
 Ledger(folder / "runs" / "ledger.sqlite").append("job", event)
@@ -127,3 +128,14 @@ def test_a_struck_job_ends_with_the_model_of_an_undisturbed_one(part: str, tmp_p
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = [json.loads(line)["verdict"] for line in out.read_text().splitlines()]
     assert sum(verdict != "not reached" for verdict in verdicts) >= 3, verdicts
+
+
+@needs_shim
+def test_a_deployment_outlives_the_death_of_its_processes(tmp_path: Path) -> None:
+    out = tmp_path / "matrix.json"
+    cells = ("plain:kill-file:shop:59", "plain:kill-file:deploy:11", "plain:kill-message:serve:3")
+    command = [sys.executable, str(PROGRAM.with_name("deployments.py")), "--cell", *cells, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = [json.loads(line)["verdict"] for line in out.read_text().splitlines()]
+    assert "not reached" not in verdicts, done.stderr
