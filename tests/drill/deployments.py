@@ -50,7 +50,7 @@ COMMANDS = {
     "predict": ("predict", "--model", f"runs-bank/{JOB}", *CONFIG, "--data", "new.parquet", "--out", "scores.csv"),
     "serve": ("serve", f"runs-bank/{JOB}", *CONFIG, "--listen", "127.0.0.1:0", "--quiet"),
     "rekey": ("deployments", "rekey", JOB, *CONFIG),
-    "undeploy": ("undeploy", JOB, *CONFIG),
+    "undeploy": ("undeploy", *CONFIG),
 }
 KINDS = ("kill-file", "kill-message")
 ROWS = 5  # that are scored
@@ -131,21 +131,22 @@ class Story:
             self._command("predict", outcome)
             served = self._serve(outcome)
             self._command("rekey", outcome)
-            while self._to_end():
-                self._command("undeploy", outcome)
+            for each in self._to_end():  # also what a killed command left
+                self._command("undeploy", outcome, each.id)
         finally:
             for daemon in town.daemons.values():
                 daemon.kill()
         return (town.folder / "scores.csv").read_text(), served
 
-    def _command(self, name: str, outcome: Outcome) -> None:
+    def _command(self, name: str, outcome: Outcome, *more: str) -> None:
         """Give a command, and again until it succeeds or has nothing to do any more."""
         for _ in range(ATTEMPTS):
-            process = self._start(name, outcome)
+            process = self._start(name, outcome, *more)
             self._wait(process)
-            if process.code == 0 or (name == "undeploy" and not self._to_end()):
+            if process.code == 0 and "not reached" not in process.out:
                 return
-            self._failed(process, outcome)
+            if process.code != 0:
+                self._failed(process, outcome)
         raise Bad(f"{name} does not succeed: {process.err.strip()[-300:]}")
 
     def _serve(self, outcome: Outcome) -> str:
@@ -187,11 +188,11 @@ class Story:
 
     # --- processes ----------------------------------------------------------------------------------------
 
-    def _start(self, name: str, outcome: Outcome) -> Process:
+    def _start(self, name: str, outcome: Outcome, *more: str) -> Process:
         """A command, struck if it is the first of the cell's name."""
         first, cell = name not in self._struck, outcome.cell
         fault: Fault = cell.fault if first and name == cell.party else NONE
-        process = self.town.command("bank", *COMMANDS[name], fault=fault)
+        process = self.town.command("bank", *COMMANDS[name], *more, fault=fault)
         self._struck.setdefault(name, process)
         return process
 
@@ -232,9 +233,9 @@ class Story:
     def _live(self, name: str) -> list[DeploymentFolder]:
         return [each for each in self._deployments(name) if each.status.now == "live"]
 
-    def _to_end(self) -> bool:
-        """Whether a deployment of the bank lives, also one of a killed command, or the shop was not told of its end."""
-        return any(each.status.now == "live" or each.status.untold for each in self._deployments("bank"))
+    def _to_end(self) -> list[DeploymentFolder]:
+        """The deployments of the bank that live, or of whose end the shop was not told."""
+        return [each for each in self._deployments("bank") if each.status.now == "live" or each.status.untold]
 
     def _check(self, outcome: Outcome, found: tuple[str, str]) -> None:
         if found != self.expected:

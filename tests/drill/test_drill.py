@@ -69,6 +69,34 @@ def test_operations_that_change_nothing_are_told_apart(tmp_path: Path) -> None:
     assert log.read_text().splitlines() == [f"{what} {at} {how}" for at, (what, how) in enumerate(expected, 1)]
 
 
+BOOKED = """
+import ctypes, sys
+from pathlib import Path
+from veilboost.privacy.event import Adjacency, Pure
+from veilboost.privacy.ledger import Ledger
+folder, log = map(Path, sys.argv[1:])
+whom = {"adjacency": Adjacency.PASSIVE_RECORD, "adversary": "bank"}
+event = Pure(what="sums", **whom, protocol="plain", release="1", epsilon=1)
+log.touch()
+ctypes.CDLL(None).drill_arm(bytes(folder), bytes(log), ctypes.c_long(0), 0, ctypes.c_long(0))
+Ledger(folder / "runs" / "ledger.sqlite").append("job", event)
+"""
+
+
+@needs_shim
+def test_a_booked_release_is_on_the_disk_before_it_is_sent(tmp_path: Path) -> None:
+    """Also that its journal is gone: a journal that returns after a power failure would take the release back."""
+    folder, log = tmp_path / "folder", tmp_path / "log"
+    folder.mkdir()
+    command = [sys.executable, "-c", BOOKED, str(folder), str(log)]
+    subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(built_shim(tmp_path))}, check=True)
+    done = [line.split(" ", 2)[2] for line in log.read_text().splitlines()]
+    last = {what: len(done) - done[::-1].index(what) for what in set(done)}
+    ledger, journal = "runs/ledger.sqlite", "runs/ledger.sqlite-journal"
+    assert last[f"write {ledger}"] < last[f"fsync {ledger}"] < last[f"unlink {journal}"]
+    assert done[last[f"unlink {journal}"]] == "fsync runs"
+
+
 def test_kills_leave_out_only_what_leaves_a_state_that_another_kill_leaves() -> None:
     writes = [("file", f"{number} write a") for number in range(2, 9)]
     flushed = [("idle", "9 fsync a"), ("file", "10 rename b <- a"), ("idle", "11 fsync .")]
@@ -100,3 +128,14 @@ def test_a_struck_job_ends_with_the_model_of_an_undisturbed_one(part: str, tmp_p
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = [json.loads(line)["verdict"] for line in out.read_text().splitlines()]
     assert sum(verdict != "not reached" for verdict in verdicts) >= 3, verdicts
+
+
+@needs_shim
+def test_a_deployment_outlives_the_death_of_its_processes(tmp_path: Path) -> None:
+    out = tmp_path / "matrix.json"
+    cells = ("plain:kill-file:shop:59", "plain:kill-file:deploy:11", "plain:kill-message:serve:3")
+    command = [sys.executable, str(PROGRAM.with_name("deployments.py")), "--cell", *cells, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = [json.loads(line)["verdict"] for line in out.read_text().splitlines()]
+    assert "not reached" not in verdicts, done.stderr

@@ -314,13 +314,13 @@ class PredictionSession(Session):
     """A passive party's session of a joint prediction: policy check, alignment, answers."""
 
     def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
-        super().__init__(context, run_name(proposal.run))
-        settings = context.settings
+        name, settings = run_name(proposal.run), context.settings
+        super().__init__(context, name)
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
         if self._rows < 1:
             raise MalformedMessage("a prediction has no rows")
-        self._run = RunFolder.finished_with(settings.runs, run_name(proposal.run), context.peer)
+        self._run = RunFolder.finished_with(settings.runs, name, context.peer)
         self._alignment = alignment_named(self._job.alignment)
         self._explains = proposal.explain
         messages = _messages(self._explains)

@@ -195,6 +195,15 @@ def test_no_copy_of_a_key_outlives_its_job(tmp_path):
     assert list(run.path.iterdir()) == [written_elsewhere]  # another process may be writing a report
 
 
+def test_a_writer_removes_what_a_killed_one_left(tmp_path):
+    run = RunFolder.create(tmp_path, "first")
+    run.note(state="training")
+    run.cancel()
+    (run.path / ".status.json.killed.partial").write_bytes(b"{")
+    run.claim()
+    assert [path.name for path in run.path.iterdir()] == ["status.json"]
+
+
 def test_status_alignment_and_cancel(tmp_path):
     run = RunFolder.create(tmp_path, "first")
     run.note(state="training", party="bank")
