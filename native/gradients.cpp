@@ -1,4 +1,5 @@
 // Derivatives of the logistic loss, and gradients on the fixed-point grid.
+#include <atomic>
 #include <cstring>
 
 #include "kernels.h"
@@ -43,6 +44,16 @@ inline double rounded(double value) {
 
 constexpr std::size_t kBlock = 512;
 
+// Calls body(begin, count) for blocks of rows, in as many threads as pay.
+template <class Body>
+void in_blocks(std::size_t rows, std::size_t threads, Body body) {
+  const std::size_t parts = useful_threads(rows * 8, threads);
+  in_parallel(parts, [&](std::size_t part) {
+    const std::size_t end = rows * (part + 1) / parts;
+    for (std::size_t begin = rows * part / parts; begin < end; begin += kBlock) body(begin, std::min(kBlock, end - begin));
+  });
+}
+
 inline double sigmoid(double margin) {
   constexpr double kSafeExponent = 700.0;  // as in boost/objective.py
   const double below = margin > kSafeExponent ? kSafeExponent : margin;  // NaN stays NaN
@@ -76,11 +87,8 @@ void logistic_pairs(In1<double> margin, Out2<std::int32_t> pairs, double g_scale
   const std::size_t rows = margin.shape(0);
   if (pairs.shape(0) != rows || pairs.shape(1) != 2)
     throw std::invalid_argument("logistic_pairs: shapes do not fit together");
-  const std::size_t parts = useful_threads(rows * 8, threads);
-  in_parallel(parts, [&](std::size_t part) {
-    const std::size_t end = rows * (part + 1) / parts;
-    for (std::size_t begin = rows * part / parts; begin < end; begin += kBlock)
-      pairs_of_block(margin.data() + begin, pairs.data() + 2 * begin, std::min(kBlock, end - begin), g_scale, h_scale);
+  in_blocks(rows, threads, [&](std::size_t begin, std::size_t count) {
+    pairs_of_block(margin.data() + begin, pairs.data() + 2 * begin, count, g_scale, h_scale);
   });
 }
 
@@ -93,11 +101,13 @@ VEILBOOST_WIDE void derivatives_of_rows(const double* margin, const double* y, s
 }
 
 // g = p - y and h = p (1 - p), p = 1 / (1 + exp(-margin)).
-void logistic_gradients(In1<double> margin, In1<double> y, Out1<double> g, Out1<double> h) {
+void logistic_gradients(In1<double> margin, In1<double> y, Out1<double> g, Out1<double> h, std::size_t threads) {
   const std::size_t rows = margin.shape(0);
   if (y.shape(0) != rows || g.shape(0) != rows || h.shape(0) != rows)
     throw std::invalid_argument("logistic_gradients: shapes do not fit together");
-  derivatives_of_rows(margin.data(), y.data(), rows, g.data(), h.data());
+  in_blocks(rows, threads, [&](std::size_t begin, std::size_t count) {
+    derivatives_of_rows(margin.data() + begin, y.data() + begin, count, g.data() + begin, h.data() + begin);
+  });
 }
 
 // `weight` may be null. Returns whether all values are numbers within the limit; comparisons with NaN are false.
@@ -125,19 +135,20 @@ VEILBOOST_WIDE bool fixed_of_block(const double* g, const double* h, const doubl
 // pairs (groups, rows, 2): g and h (groups, rows), scaled and rounded, then times the rows' weights (no rows: 1 each)
 // and rounded again. Returns false if a value is not within the limit.
 bool fixed_pairs(In2<double> g, In2<double> h, In1<double> weight, double g_scale, double h_scale, double limit,
-                 Out3<std::int32_t> pairs) {
+                 Out3<std::int32_t> pairs, std::size_t threads) {
   const std::size_t groups = g.shape(0), rows = g.shape(1), weights = weight.shape(0);
   if (h.shape(0) != groups || h.shape(1) != rows || (weights != 0 && weights != rows) || pairs.shape(0) != groups ||
       pairs.shape(1) != rows || pairs.shape(2) != 2)
     throw std::invalid_argument("fixed_pairs: shapes do not fit together");
-  for (std::size_t k = 0; k < groups; ++k)
-    for (std::size_t begin = 0; begin < rows; begin += kBlock) {
+  std::atomic<bool> fits{true};
+  for (std::size_t k = 0; fits && k < groups; ++k)
+    in_blocks(rows, threads, [&](std::size_t begin, std::size_t count) {
       const std::size_t at = k * rows + begin;
-      if (!fixed_of_block(g.data() + at, h.data() + at, weights ? weight.data() + begin : nullptr,
-                          std::min(kBlock, rows - begin), g_scale, h_scale, limit, pairs.data() + 2 * at))
-        return false;
-    }
-  return true;
+      if (fits && !fixed_of_block(g.data() + at, h.data() + at, weights ? weight.data() + begin : nullptr, count, g_scale,
+                                  h_scale, limit, pairs.data() + 2 * at))
+        fits = false;
+    });
+  return fits;
 }
 
 }  // namespace

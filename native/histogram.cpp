@@ -140,52 +140,50 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In2<std::uint16_t> join
   const bool large = total_rows * width * sizeof(Bin) > kCached;
 
   std::memset(out.data(), 0, nodes * slots * sizeof(Pair));
-  // Runs that continue a node of an earlier part are summed separately, then added.
-  std::vector<std::vector<Pair>> aside(runs.parts);
-  std::vector<std::size_t> aside_node(runs.parts, nodes);
-  std::vector<std::vector<Word>> words(runs.parts), combinations(runs.parts);
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
-    Pair* sums = reinterpret_cast<Pair*>(out.data()) + k * slots;
-    if (!runs.starts(k, place)) {
-      aside_node[part] = k;
-      aside[part].assign(slots, Pair{0, 0});
-      sums = aside[part].data();
+  std::vector<std::vector<Pair>> aside(runs.runs.size());  // sums of runs that are not the first of their node
+  std::vector<std::vector<Word>> words(runs.threads), combinations(runs.threads);
+  runs.each([&](const RowRuns::Run& run, std::size_t thread) {
+    Pair* sums = reinterpret_cast<Pair*>(out.data()) + run.node * slots;
+    if (!run.first) {
+      aside[run.number].assign(slots, Pair{0, 0});
+      sums = aside[run.number].data();
     }
-    const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2;
-    const std::int32_t* own = rows.data();
-    const bool scattered = large && static_cast<std::size_t>(own[to - 1] - own[from]) > 2 * (to - from);
+    const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[run.node]) * total_rows * 2;
+    const std::int32_t* own = rows.data() + run.from;
+    std::size_t left = run.rows();
+    const bool scattered = large && static_cast<std::size_t>(own[left - 1] - own[0]) > 2 * left;
     const auto add = [&](auto* matrix, std::size_t columns, const std::int32_t* first, std::size_t count, auto* into) {
       using Number = std::remove_const_t<std::remove_pointer_t<decltype(matrix)>>;
       using Sum = std::remove_pointer_t<decltype(into)>;
       const auto kernel = scattered ? add_rows<Number, Sum, true> : add_rows<Number, Sum, false>;
-      return kernel(matrix, columns, first, pairs, own + from, count, into);
+      return kernel(matrix, columns, first, pairs, own, count, into);
     };
     const auto unpack = [&] {
       for (std::size_t s = 0; s < slots; ++s) {
-        const std::int64_t h = static_cast<std::int32_t>(words[part][s]);
-        sums[s] += Pair{static_cast<std::int64_t>(words[part][s] - static_cast<Word>(h)) >> 32, h};
+        const std::int64_t h = static_cast<std::int32_t>(words[thread][s]);
+        sums[s] += Pair{static_cast<std::int64_t>(words[thread][s] - static_cast<Word>(h)) >> 32, h};
       }
     };
-    for (std::size_t count; joint.pays(to - from); from += count) {
-      count = std::min(to - from, kJointWords.rows);
-      combinations[part].assign(joint.slots(), 0);
-      if (add(joint.bins.data(), joint.groups(), joint.first.data(), count, combinations[part].data()) > kJointWords.limit) break;
-      words[part].assign(slots, 0);
-      joint.separate(combinations[part].data(), words[part].data());
+    for (std::size_t count; joint.pays(left); left -= count, own += count) {
+      count = std::min(left, kJointWords.rows);
+      combinations[thread].assign(joint.slots(), 0);
+      if (add(joint.bins.data(), joint.groups(), joint.first.data(), count, combinations[thread].data()) > kJointWords.limit) break;
+      words[thread].assign(slots, 0);
+      joint.separate(combinations[thread].data(), words[thread].data());
       unpack();
     }
-    for (std::size_t count; (to - from) * width > slots; from += count) {  // else to clear and read words costs more
-      count = std::min(to - from, kWords.rows);
-      words[part].assign(slots, 0);
-      if (add(bins.data(), width, offsets.data(), count, words[part].data()) > kWords.limit) break;
+    for (std::size_t count; left * width > slots; left -= count, own += count) {  // else to clear and read words costs more
+      count = std::min(left, kWords.rows);
+      words[thread].assign(slots, 0);
+      if (add(bins.data(), width, offsets.data(), count, words[thread].data()) > kWords.limit) break;
       unpack();
     }
-    add(bins.data(), width, offsets.data(), to - from, sums);
+    add(bins.data(), width, offsets.data(), left, sums);
   });
-  for (std::size_t part = 0; part < runs.parts; ++part) {
-    if (aside_node[part] == nodes) continue;
-    Pair* to = reinterpret_cast<Pair*>(out.data()) + aside_node[part] * slots;
-    for (std::size_t s = 0; s < slots; ++s) to[s] += aside[part][s];
+  for (const RowRuns::Run& run : runs.runs) {
+    if (run.first) continue;
+    Pair* to = reinterpret_cast<Pair*>(out.data()) + run.node * slots;
+    for (std::size_t s = 0; s < slots; ++s) to[s] += aside[run.number][s];
   }
 }
 
@@ -196,19 +194,18 @@ void node_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::i
   if (out.shape(0) != nodes || out.shape(1) != 2 || group.shape(0) != nodes)
     throw std::invalid_argument("node_totals: shapes do not fit");
   const RowRuns runs(begin, end, 4, threads);
-  std::vector<std::vector<Pair>> sums(runs.parts, std::vector<Pair>(nodes, Pair{0, 0}));
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
-    const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2;
+  std::vector<Pair> sums(runs.runs.size());
+  runs.each([&](const RowRuns::Run& run, std::size_t) {
+    const std::int32_t* pairs = gradients.data() + static_cast<std::size_t>(group.data()[run.node]) * total_rows * 2;
     Pair sum{0, 0};
-    for (std::size_t i = from; i < to; ++i) {
+    for (std::size_t i = run.from; i < run.to; ++i) {
       const std::int32_t* pair = pairs + 2 * static_cast<std::size_t>(rows.data()[i]);
       sum += Pair{pair[0], pair[1]};
     }
-    sums[part][k] = sum;
+    sums[run.number] = sum;
   });
   std::memset(out.data(), 0, nodes * sizeof(Pair));
-  for (const auto& part : sums)
-    for (std::size_t k = 0; k < nodes; ++k) reinterpret_cast<Pair*>(out.data())[k] += part[k];
+  for (const RowRuns::Run& run : runs.runs) reinterpret_cast<Pair*>(out.data())[run.node] += sums[run.number];
 }
 
 // The same for the smaller of each two siblings: out (pairs, 2).

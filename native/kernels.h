@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -43,40 +44,50 @@ inline std::size_t smaller_of(const std::int64_t* counts, std::size_t pair) {
   return 2 * pair + (counts[2 * pair + 1] < counts[2 * pair]);
 }
 
-// Calls body(part, node, from, to, place) for runs of rows: positions from .. to of `node`, which come at `place` in the
-// list of all nodes' rows. Every part takes an equal share of that list. `steps` is the work of a row.
+// The rows of some nodes in runs, which threads take in turn: the rows of some nodes cost more than those of others.
+// `steps` is the work of a row. One thread has one run for each node.
 class RowRuns {
  public:
-  RowRuns(const In1<std::int64_t>& begin, const In1<std::int64_t>& end, std::size_t steps, std::size_t threads)
-      : begin_(begin.data()), first_(begin.shape(0) + 1, 0) {
-    if (end.shape(0) != begin.shape(0)) throw std::invalid_argument("rows: shapes do not fit together");
-    for (std::size_t k = 0; k < begin.shape(0); ++k)
-      first_[k + 1] = first_[k] + static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
-    parts = useful_threads(rows() * steps, threads);
-  }
-  std::size_t nodes() const { return first_.size() - 1; }
-  std::size_t rows() const { return first_.back(); }
-  // Whether this run is the first of its node.
-  bool starts(std::size_t node, std::size_t place) const { return place == first_[node]; }
+  struct Run {
+    std::size_t number, node, from, to;  // the rows at positions from .. to
+    std::size_t place;  // of the first one in the list of all nodes' rows
+    bool first;  // of its node
+    std::size_t rows() const { return to - from; }
+  };
 
+  RowRuns(const In1<std::int64_t>& begin, const In1<std::int64_t>& end, std::size_t steps, std::size_t threads)
+      : nodes(begin.shape(0)) {
+    if (end.shape(0) != nodes) throw std::invalid_argument("rows: shapes do not fit together");
+    for (std::size_t k = 0; k < nodes; ++k) rows += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+    this->threads = useful_threads(rows * steps, threads);
+    const std::size_t most = this->threads == 1 ? rows : rows / (kRunsPerThread * this->threads) + 1;
+    runs.reserve(nodes + (this->threads == 1 ? 0 : kRunsPerThread * this->threads));
+    std::size_t place = 0;
+    for (std::size_t k = 0; k < nodes; ++k) {
+      const std::size_t from = static_cast<std::size_t>(begin.data()[k]), count = static_cast<std::size_t>(end.data()[k]) - from;
+      const std::size_t pieces = count == 0 ? 0 : (count - 1) / most + 1;
+      for (std::size_t piece = 0; piece < pieces; ++piece) {
+        const std::size_t low = count * piece / pieces, high = count * (piece + 1) / pieces;
+        runs.push_back({runs.size(), k, from + low, from + high, place + low, piece == 0});
+      }
+      place += count;
+    }
+  }
+
+  // Calls body(run, thread) for every run.
   template <class Body>
   void each(Body body) const {
-    in_parallel(parts, [&](std::size_t part) {
-      const std::size_t from = rows() * part / parts, to = rows() * (part + 1) / parts;
-      for (std::size_t k = 0; k < nodes(); ++k) {
-        const std::size_t low = std::max(first_[k], from), high = std::min(first_[k + 1], to);
-        if (low >= high) continue;
-        const std::size_t at = static_cast<std::size_t>(begin_[k]) + (low - first_[k]);
-        body(part, k, at, at + (high - low), low);
-      }
+    std::atomic<std::size_t> next{0};
+    in_parallel(threads, [&](std::size_t thread) {
+      for (std::size_t number; (number = next++) < runs.size();) body(runs[number], thread);
     });
   }
 
-  std::size_t parts = 1;
+  std::size_t nodes, rows = 0, threads = 1;
+  std::vector<Run> runs;
 
  private:
-  const std::int64_t* begin_;
-  std::vector<std::size_t> first_;  // start of each node in the list of all rows
+  static constexpr std::size_t kRunsPerThread = 4;
 };
 
 void bind_binning(nb::module_& module);

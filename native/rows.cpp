@@ -1,8 +1,6 @@
 // Left/right assignments of rows, and rows grouped by node after a split.
 #include <array>
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "kernels.h"
 
@@ -22,18 +20,18 @@ void route(nb::ndarray<const Bin, nb::ndim<2>, nb::device::cpu> bins, In1<std::i
   const RowRuns runs(begin, end, 4, threads);
   for (std::size_t k = 0; k < column.shape(0); ++k)
     if (static_cast<std::size_t>(column.data()[k]) >= bins.shape(1)) throw std::invalid_argument("route: no such column");
-  if (left.shape(0) != runs.rows() || column.shape(0) != runs.nodes() || goes_left.shape(0) != runs.nodes())
+  if (left.shape(0) != runs.rows || column.shape(0) != runs.nodes || goes_left.shape(0) != runs.nodes)
     throw std::invalid_argument("route: shapes do not fit together");
   const std::int64_t step = bins.stride(0);
-  runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t place) {
-    const std::uint8_t* table = goes_left.data() + k * goes_left.shape(1);
-    const Bin* values = bins.data() + column.data()[k] * bins.stride(1);
+  runs.each([&](const RowRuns::Run& run, std::size_t) {
+    const std::uint8_t* table = goes_left.data() + run.node * goes_left.shape(1);
+    const Bin* values = bins.data() + column.data()[run.node] * bins.stride(1);
     const std::int32_t* own = rows.data();
-    std::uint8_t* __restrict out = left.data() + place;
+    std::uint8_t* __restrict out = left.data() + run.place;
     if (step == 1)
-      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i]]];
+      for (std::size_t i = run.from; i < run.to; ++i) *out++ = table[values[own[i]]];
     else
-      for (std::size_t i = from; i < to; ++i) *out++ = table[values[own[i] * step]];
+      for (std::size_t i = run.from; i < run.to; ++i) *out++ = table[values[own[i] * step]];
   });
 }
 
@@ -41,6 +39,23 @@ void route(nb::ndarray<const Bin, nb::ndim<2>, nb::device::cpu> bins, In1<std::i
 struct Assignments {
   const std::uint8_t* values;
   bool packed;
+
+  // How many of `count` rows from the one at `first` go left.
+  std::size_t lefts(std::size_t first, std::size_t count) const {
+    std::size_t found = 0;
+    if (packed) {
+      each(first, count, [&](std::size_t is_left) { found += is_left; });
+      return found;
+    }
+    constexpr std::size_t kSmall = 255;  // so many are counted in a byte, many bytes at a time
+    for (const std::size_t last = first + count; first < last;) {
+      std::uint8_t some = 0;
+      for (const std::size_t end = std::min(last, first + kSmall); first < end; ++first)
+        some = static_cast<std::uint8_t>(some + (values[first] != 0));
+      found += some;
+    }
+    return found;
+  }
 
   // Calls body(1 or 0) for `count` rows from the one at `first`.
   template <class Body>
@@ -60,17 +75,12 @@ struct Assignments {
   }
 };
 
-// Appends rows to those that go left or to those that go right. Both must have room for all rows of the node.
+// Stores the rows of a run, in order, in the room for those that go left and in the room for those that go right.
 struct Partition {
-  const std::int32_t* own;
-  std::int32_t *left, *right;
+  std::int32_t *left, *left_end, *right, *right_end;
 
-  void one_by_one(const Assignments& assignments, std::size_t first, std::size_t count) {
-    assignments.each(first, count, [&](std::size_t is_left) {
-      *left = *right = *own++;
-      left += is_left;
-      right += 1 - is_left;
-    });
+  void one_by_one(const std::int32_t* own, const Assignments& assignments, std::size_t first, std::size_t count) {
+    assignments.each(first, count, [&](std::size_t is_left) { *(is_left ? left++ : right++) = *own++; });
   }
 
 #ifdef VEILBOOST_COMPACT
@@ -88,17 +98,21 @@ struct Partition {
     }
   };
 
-  __attribute__((target("avx2,popcnt"))) void by_eight(const Assignments& assignments, std::size_t first, std::size_t eights) {
+  // Vectors are stored whole, so that the last rows of a room are stored one by one: what follows is another run's.
+  __attribute__((target("avx2,popcnt"))) void by_eight(const std::int32_t* own, const Assignments& assignments,
+                                                       std::size_t first, std::size_t eights) {
     static const Places places;
-    const std::uint8_t* value = assignments.values + (assignments.packed ? first / 8 : first);
-    for (std::size_t k = 0; k < eights; ++k) {
+    for (const std::size_t end = first + 8 * eights; first < end; first += 8, own += 8) {
+      if (left_end - left < 8 || right_end - right < 8) {
+        one_by_one(own, assignments, first, 8);
+        continue;
+      }
       std::size_t mask;  // bit i: whether row i of these eight goes left
       if (assignments.packed) {
-        mask = places.reversed[*value++];
+        mask = places.reversed[assignments.values[first / 8]];
       } else {
-        const __m128i zero = _mm_cmpeq_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(value)), _mm_setzero_si128());
-        mask = ~static_cast<std::size_t>(_mm_movemask_epi8(zero)) & 0xff;
-        value += 8;
+        const __m128i values = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(assignments.values + first));
+        mask = ~static_cast<std::size_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(values, _mm_setzero_si128()))) & 0xff;
       }
       const __m256i rows = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(own));
       const auto put = [&](std::int32_t* to, std::uint64_t which) __attribute__((target("avx2,popcnt"))) {
@@ -108,26 +122,26 @@ struct Partition {
       put(left, places.of[mask]);
       put(right, places.of[mask ^ 0xff]);
       const std::size_t lefts = static_cast<std::size_t>(_mm_popcnt_u32(static_cast<unsigned>(mask)));
-      own += 8;
       left += lefts;
       right += 8 - lefts;
     }
   }
 #endif
 
-  void add(const Assignments& assignments, std::size_t first, std::size_t count) {
+  void add(const std::int32_t* own, const Assignments& assignments, std::size_t first, std::size_t count) {
 #ifdef VEILBOOST_COMPACT
     static const bool kWide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
     const std::size_t head = assignments.packed ? -first & 7 : 0;
     if (kWide && count >= head + 8) {
-      const std::size_t eights = (count - head) / 8;
-      one_by_one(assignments, first, head);
-      by_eight(assignments, first + head, eights);
-      first += head + 8 * eights;
-      count -= head + 8 * eights;
+      const std::size_t whole = (count - head) / 8 * 8;
+      one_by_one(own, assignments, first, head);
+      by_eight(own + head, assignments, first + head, whole / 8);
+      own += head + whole;
+      first += head + whole;
+      count -= head + whole;
     }
 #endif
-    one_by_one(assignments, first, count);
+    one_by_one(own, assignments, first, count);
   }
 };
 
@@ -137,8 +151,8 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
                 const std::vector<Kept<const std::uint8_t, 1>>& parts, const std::vector<bool>& packed,
                 Out1<std::int32_t> children, Out1<std::int64_t> starts, std::size_t threads) {
   const RowRuns runs(begin, end, 4, threads);
-  const std::size_t nodes = runs.nodes(), all = runs.rows();
-  if (children.shape(0) != all || starts.shape(0) != 2 * nodes + 1 || part_of.shape(0) != nodes || packed.size() != parts.size())
+  const std::size_t nodes = runs.nodes;
+  if (children.shape(0) != runs.rows || starts.shape(0) != 2 * nodes + 1 || part_of.shape(0) != nodes || packed.size() != parts.size())
     throw std::invalid_argument("split_rows: shapes do not fit together");
   std::vector<std::size_t> sizes(parts.size(), 0), first(nodes);  // where each node begins in its part
   std::vector<Assignments> left(nodes);
@@ -152,46 +166,34 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   for (std::size_t part = 0; part < parts.size(); ++part)
     if (parts[part].shape(0) != (packed[part] ? (sizes[part] + 7) / 8 : sizes[part]))
       throw std::invalid_argument("split_rows: assignments of another number of rows");
-  if (runs.parts == 1) {  // one pass: right children are put aside until all left children of their node are there
-    const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);
-    std::int32_t* next = children.data();
-    for (std::size_t k = 0; k < nodes; ++k) {
-      Partition rows_of{rows.data() + begin.data()[k], next, aside.get()};
-      rows_of.add(left[k], first[k], static_cast<std::size_t>(end.data()[k] - begin.data()[k]));
-      starts.data()[2 * k] = next - children.data();
-      starts.data()[2 * k + 1] = rows_of.left - children.data();
-      next = std::copy(aside.get(), rows_of.right, rows_of.left);
-    }
-    starts.data()[2 * nodes] = next - children.data();
-    return;
-  }
-  const auto each_of_run = [&](std::size_t k, std::size_t from, std::size_t to, auto body) {
-    left[k].each(first[k] + from - static_cast<std::size_t>(begin.data()[k]), to - from, body);
+  const auto place_of = [&](const RowRuns::Run& run) {  // of its first row in its part
+    return first[run.node] + run.from - static_cast<std::size_t>(begin.data()[run.node]);
   };
-  std::vector<std::size_t> lefts(runs.parts * nodes, 0), rights(runs.parts * nodes, 0);  // rows of each run
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
-    std::size_t count = 0;
-    each_of_run(k, from, to, [&](std::size_t is_left) { count += is_left; });
-    lefts[part * nodes + k] = count;
-    rights[part * nodes + k] = to - from - count;
+  // Of each run: how many rows go left, and where the first rows that go left and right are stored.
+  std::vector<std::size_t> lefts(runs.runs.size()), left_at(runs.runs.size()), right_at(runs.runs.size());
+  runs.each([&](const RowRuns::Run& run, std::size_t) {
+    lefts[run.number] = left[run.node].lefts(place_of(run), run.rows());
   });
   std::size_t placed = 0;
-  for (std::size_t k = 0; k < nodes; ++k) {  // from the number of rows of each run to the place of its first
+  for (std::size_t k = 0, next = 0; k < nodes; ++k) {
+    const std::size_t own = next;
+    while (next < runs.runs.size() && runs.runs[next].node == k) ++next;
     starts.data()[2 * k] = static_cast<std::int64_t>(placed);
-    for (std::size_t at = k; at < lefts.size(); at += nodes) placed += std::exchange(lefts[at], placed);
+    for (std::size_t at = own; at < next; ++at) {
+      left_at[at] = placed;
+      placed += lefts[at];
+    }
     starts.data()[2 * k + 1] = static_cast<std::int64_t>(placed);
-    for (std::size_t at = k; at < rights.size(); at += nodes) placed += std::exchange(rights[at], placed);
+    for (std::size_t at = own; at < next; ++at) {
+      right_at[at] = placed;
+      placed += runs.runs[at].rows() - lefts[at];
+    }
   }
   starts.data()[2 * nodes] = static_cast<std::int64_t>(placed);
-  runs.each([&](std::size_t part, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
-    std::size_t to_left = lefts[part * nodes + k], to_right = rights[part * nodes + k];
-    const std::int32_t* own = rows.data() + from;
-    std::int32_t* out = children.data();
-    each_of_run(k, from, to, [&](std::size_t is_left) {
-      out[is_left ? to_left : to_right] = *own++;
-      to_left += is_left;
-      to_right += 1 - is_left;
-    });
+  runs.each([&](const RowRuns::Run& run, std::size_t) {
+    std::int32_t *to_left = children.data() + left_at[run.number], *to_right = children.data() + right_at[run.number];
+    Partition room{to_left, to_left + lefts[run.number], to_right, to_right + run.rows() - lefts[run.number]};
+    room.add(rows.data() + run.from, left[run.node], place_of(run), run.rows());
   });
 }
 
@@ -199,12 +201,12 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
 void add_to_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> group,
                  In1<float> weight, Out2<double> margin, std::size_t threads) {
   const RowRuns runs(begin, end, 4, threads);
-  if (group.shape(0) != runs.nodes() || weight.shape(0) != runs.nodes())
+  if (group.shape(0) != runs.nodes || weight.shape(0) != runs.nodes)
     throw std::invalid_argument("add_to_rows: shapes do not fit together");
-  runs.each([&](std::size_t, std::size_t k, std::size_t from, std::size_t to, std::size_t) {
-    double* own = margin.data() + static_cast<std::size_t>(group.data()[k]) * margin.shape(1);
-    const double value = weight.data()[k];
-    for (std::size_t i = from; i < to; ++i) own[rows.data()[i]] += value;
+  runs.each([&](const RowRuns::Run& run, std::size_t) {
+    double* own = margin.data() + static_cast<std::size_t>(group.data()[run.node]) * margin.shape(1);
+    const double value = weight.data()[run.node];
+    for (std::size_t i = run.from; i < run.to; ++i) own[rows.data()[i]] += value;
   });
 }
 

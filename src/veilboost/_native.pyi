@@ -312,7 +312,7 @@ def pair_sums(
     threads: int,
 ) -> None: ...
 def logistic_gradients(
-    margin: NDArray[float64], y: NDArray[float64], g: NDArray[float64], h: NDArray[float64]
+    margin: NDArray[float64], y: NDArray[float64], g: NDArray[float64], h: NDArray[float64], threads: int
 ) -> None: ...
 def fixed_pairs(
     g: NDArray[float64],
@@ -322,6 +322,7 @@ def fixed_pairs(
     h_scale: float,
     limit: float,
     pairs: NDArray[int32],
+    threads: int,
 ) -> bool: ...
 def logistic_pairs(
     margin: NDArray[float64], pairs: NDArray[int32], g_scale: float, h_scale: float, threads: int

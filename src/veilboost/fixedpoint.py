@@ -65,7 +65,9 @@ def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int)
     return Scale(exponent_for(g_bound, bits), exponent_for(h_bound, bits))
 
 
-def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Array | None = None) -> Int32Array:
+def to_fixed(
+    g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Array | None = None, threads: int = 1
+) -> Int32Array:
     """Interleave g and h as int32 pairs, shape (..., 2), each row times its weight.
 
     Gradients are rounded first and then weighted, so that a row of weight 2 counts exactly like two rows.
@@ -74,7 +76,7 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Arra
     pairs = np.empty((*np.atleast_2d(g).shape, 2), dtype=np.int32)
     weights = _NO_WEIGHTS if weight is None else weight
     scales = math.ldexp(1.0, scale.g_exponent), math.ldexp(1.0, scale.h_exponent)
-    if not _native.fixed_pairs(np.atleast_2d(g), np.atleast_2d(h), weights, *scales, 2.0**MAX_BITS, pairs):
+    if not _native.fixed_pairs(np.atleast_2d(g), np.atleast_2d(h), weights, *scales, 2.0**MAX_BITS, pairs, threads):
         raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
     return pairs.reshape(*g.shape, 2)
 

@@ -102,7 +102,7 @@ def train(
             break
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
-        begun = samples.begin_round(number, progress.margin, objective, config, columns)
+        begun = samples.begin_round(number, progress.margin, objective, config, columns, finder.threads)
         grown = config if hooks.rate is None else replace(config, learning_rate=hooks.rate(number))
         while True:  # a failed round that can be repeated is repeated as a whole
             margin = progress.margin.copy()
@@ -178,16 +178,17 @@ class LabelRows:
         objective: Objective,
         config: TrainingConfig,
         columns: Sequence[Int32Array | None],
+        threads: int = 1,
     ) -> Round:
         """Gradients on the fixed-point grid, and the rows that the round sums."""
         weight, validation, pool = self._weight, self._validation, self._pool
-        g, h = objective.gradients(margin, self._y, None)
+        g, h = objective.gradients(margin, self._y, None, threads)
         if validation is not None:  # validation rows influence nothing, not even the grid, and reveal nothing
             g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
         own, times = self._own_weight, amplification(config)
         weight_bound = times * (1.0 if own is None else float(own.max(initial=0.0)))
         scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
-        gradients = to_fixed(g, h, scale, weight)
+        gradients = to_fixed(g, h, scale, weight, threads)
         sample = sample_rows(pool, gradients, number, config)
         rest = sample.amplified
         if len(rest):  # the factor is applied like a weight: on the grid, with one rounding for both

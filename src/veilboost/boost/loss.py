@@ -44,14 +44,14 @@ class Objective(ABC):
         self.max_delta_step = max_delta_step
 
     def gradients(
-        self, margin: Float64Array, y: Float64Array, weight: Float64Array | None
+        self, margin: Float64Array, y: Float64Array, weight: Float64Array | None, threads: int = 1
     ) -> tuple[Float64Array, Float64Array]:
         """First and second derivatives of the loss by the margin (K, n), times the rows' weights (None: 1 each).
 
         With first-order boosting (`order="first"`) the second derivative is 1 for every row. Both are new arrays.
         A loss that overflows gives infinity or NaN without a warning; the fixed-point conversion refuses those.
         """
-        g, h = self._derivatives(margin, y)
+        g, h = self._derivatives(margin, y, threads)
         if self.order == "first":
             h = np.ones_like(g)
         weight = self._row_weight(y, weight)
@@ -110,7 +110,7 @@ class Objective(ABC):
         return margin[0].copy()
 
     @abstractmethod
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         """First and second derivatives without weights, in arrays that the caller may modify."""
 
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:

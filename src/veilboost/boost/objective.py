@@ -65,9 +65,9 @@ class BinaryLogistic(Objective):
     def predict(self, margin: Float64Array) -> Float64Array:
         return sigmoid(margin[0])
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         g, h = np.empty_like(margin), np.empty_like(margin)
-        _native.logistic_gradients(margin[0], y, g[0], h[0])
+        _native.logistic_gradients(margin[0], y, g[0], h[0], threads)
         return g, h
 
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:
@@ -113,7 +113,7 @@ class MulticlassSoftmax(Objective):
     def predict(self, margin: Float64Array) -> Float64Array:
         return np.ascontiguousarray(softmax(margin).T)
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         p = softmax(margin)
         h = 1.0 - p
         h *= p
@@ -167,7 +167,7 @@ class CustomObjective(Objective):
             )
         self._loss = partial(loss, sample_weight=None) if "sample_weight" in names else loss
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         margin_view, y_view = margin[0].view(), y.view()
         margin_view.flags.writeable = False
         y_view.flags.writeable = False

@@ -21,7 +21,7 @@ class SquaredError(Objective):
     default_metric = "rmse"
     limits = None, 1.0
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         g = margin - y
         return g, np.ones_like(g)
 
@@ -45,7 +45,7 @@ class QuantileError(Objective):
         super().__init__(order, max_delta_step)
         self.leaf_quantile = self._alpha = alpha
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         g = np.where(margin >= y, 1.0 - self._alpha, -self._alpha)
         return g, np.ones_like(g)
 
@@ -63,7 +63,7 @@ class AbsoluteError(QuantileError):
     def __init__(self, order: str = "second", max_delta_step: float = 0.0) -> None:
         super().__init__(0.5, order, max_delta_step)
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         g = np.sign(margin - y)
         return g, np.ones_like(g)
 
@@ -104,7 +104,7 @@ class PseudoHuber(Objective):
         super().__init__(order, max_delta_step)
         self._slope, self.limits = slope, (slope, 1.0)
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         residual = margin - y
         with np.errstate(over="ignore"):
             root = np.sqrt(1.0 + np.square(residual / self._slope))
@@ -112,7 +112,7 @@ class PseudoHuber(Objective):
 
     def label_terms(self, y: Float64Array) -> Float64Array:
         """The derivatives at margin 0, for one Newton step, as in XGBoost."""
-        return np.concatenate(self._derivatives(np.zeros((1, len(y))), y))
+        return np.concatenate(self._derivatives(np.zeros((1, len(y))), y, 1))
 
     def base_margin_of_means(self, means: Float64Array, base_score: float | None) -> Float64Array:
         if base_score is not None:
@@ -164,7 +164,7 @@ class Poisson(LogLink):
         super().__init__(order, max_delta_step if max_delta_step > 0.0 else POISSON_MAX_DELTA_STEP)
         self._hessian_factor = math.exp(self.max_delta_step)
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         with np.errstate(over="ignore"):
             g = np.exp(margin)
             h = g * self._hessian_factor
@@ -180,7 +180,7 @@ class Gamma(LogLink):
     default_metric = "gamma_deviance"
     label_range = "above 0"
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         with np.errstate(over="ignore"):
             h = y * np.exp(-margin)
         return 1.0 - h, h
@@ -204,7 +204,7 @@ class Tweedie(LogLink):
         super().__init__(order, max_delta_step)
         self._power = power
 
-    def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
+    def _derivatives(self, margin: Float64Array, y: Float64Array, threads: int) -> tuple[Float64Array, Float64Array]:
         below, above = 1.0 - self._power, 2.0 - self._power
         with np.errstate(over="ignore", invalid="ignore"):
             falling, rising = y * np.exp(below * margin), np.exp(above * margin)

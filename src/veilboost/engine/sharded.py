@@ -223,6 +223,7 @@ class ShardedLabels(LabelRows):
         objective: Objective,
         config: TrainingConfig,
         columns: Sequence[Int32Array | None],
+        threads: int = 1,
     ) -> Round:
         shards = self._shards
         placed = shards.place(margin, axis=1)

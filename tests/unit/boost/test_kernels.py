@@ -163,11 +163,12 @@ def test_routes_and_row_groups(dtype, rows, threads):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_nodes_of_any_size_are_split_in_order(packed):
+@pytest.mark.parametrize(("times", "most", "threads"), [(200, 40, 1), (50, 900, 1), (3, 120_000, 3)])
+def test_nodes_of_any_size_are_split_in_order(packed, times, most, threads):
     """Eight rows are moved together, from the first whole byte of assignments on; nothing else may be written."""
     rng = np.random.default_rng(11)
-    for _ in range(200):
-        counts = rng.integers(0, 40, size=rng.integers(1, 9))
+    for _ in range(times):
+        counts = rng.integers(0, most, size=rng.integers(1, 9))
         end = np.cumsum(counts)
         begin, rows = end - counts, rng.permutation(end[-1]).astype(np.int32)
         left = (rng.random(end[-1]) < rng.random()).astype(np.uint8)
@@ -175,7 +176,7 @@ def test_nodes_of_any_size_are_split_in_order(packed):
         starts = np.empty(2 * len(counts) + 1, dtype=np.int64)
         bits = np.packbits(left) if packed else left * rng.integers(1, 256, size=end[-1]).astype(np.uint8)
         part_of = np.zeros(len(counts), dtype=np.int32)
-        _native.split_rows(rows, begin, end, part_of, [bits], [packed], room[8:-8], starts, 1)
+        _native.split_rows(rows, begin, end, part_of, [bits], [packed], room[8:-8], starts, threads)
         nodes = [(rows[b:e], left[b:e] == 1) for b, e in zip(begin, end, strict=True)]
         children = [own[side] for own, is_left in nodes for side in (is_left, ~is_left)]
         np.testing.assert_array_equal(room[8:-8], np.concatenate(children))
@@ -377,13 +378,14 @@ def test_left_sums_add_the_bins_of_a_handle():
         _native.left_sums(sums, layout.offsets, layout.missing, layout.kind, nodes + 1, handles, *NO_SETS, left, bins)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gradients_on_the_grid_are_those_of_numpy(weighted):
+def test_gradients_on_the_grid_are_those_of_numpy(weighted, threads):
     rng = np.random.default_rng(23)
     margin = np.concatenate((rng.normal(size=50_000) * 4, [0.0, -0.0, 40.0, -40.0, 800.0, -800.0]))
     y, weight = (rng.random(len(margin)) < 0.5).astype(np.float64), rng.random(len(margin)) * 9
     g, h = np.empty_like(margin), np.empty_like(margin)
-    _native.logistic_gradients(margin, y, g, h)
+    _native.logistic_gradients(margin, y, g, h, threads)
     p = 1.0 / (1.0 + np.exp(-np.clip(margin, -700.0, 700.0)))
     np.testing.assert_allclose(g, p - y, rtol=1e-13, atol=1e-16)
     np.testing.assert_allclose(h, np.maximum(p * (1.0 - p), 1e-16), rtol=1e-13, atol=1e-16)
@@ -392,21 +394,21 @@ def test_gradients_on_the_grid_are_those_of_numpy(weighted):
     pairs = np.empty((2, len(margin), 2), dtype=np.int32)
     both = np.stack((g, -g)), np.stack((h, h))
     used = weight if weighted else weight[:0]
-    assert _native.fixed_pairs(*both, used, 2.0**20, 2.0**22, 2.0**30, pairs)
+    assert _native.fixed_pairs(*both, used, 2.0**20, 2.0**22, 2.0**30, pairs, threads)
     expected = np.rint(twin * weight[:, None]) if weighted else twin
     np.testing.assert_array_equal(pairs[0], expected)
     np.testing.assert_array_equal(pairs[1], expected * (-1, 1))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1025.0, -1025.0])
-@pytest.mark.parametrize("at", [0, 700])
+@pytest.mark.parametrize("at", [0, 700, 59_999])
 def test_values_beyond_the_limit_are_refused(bad, at):
-    g, h, pairs = np.zeros((1, 1000)), np.zeros((1, 1000)), np.empty((1, 1000, 2), dtype=np.int32)
+    g, h, pairs = np.zeros((1, 60_000)), np.zeros((1, 60_000)), np.empty((1, 60_000, 2), dtype=np.int32)
     for values in (g, h):
         values[0, at] = bad
-        assert not _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs)
+        assert not _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs, 2)
         values[0, at] = 0.0
-    assert _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs)
+    assert _native.fixed_pairs(g, h, np.empty(0), 1.0, 1.0, 1024.0, pairs, 2)
 
 
 @pytest.mark.parametrize(("rows", "threads"), [(80, 1), (200_000, 3)])

@@ -304,7 +304,7 @@ class SecaggParticipant(ParticipantRole):
     # --- rounds -----------------------------------------------------------------------------------------
 
     def _own_scale(self) -> tuple[Scale, Any, Any]:
-        g, h = self._objective.gradients(self._margin, self._label, None)
+        g, h = self._objective.gradients(self._margin, self._label, None, self._context.threads)
         bounds = self._objective.bounds(1.0, g[:, self._fit], h[:, self._fit])
         return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits), g, h
 
@@ -355,7 +355,7 @@ class SecaggParticipant(ParticipantRole):
             self._context.account.spend(*repetition(self._releases, message.number, again))
         unweighted = self._context.table.weight is None
         g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
-        self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
+        self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight, self._context.threads)
         drawn = self._sampler.drawn(message.number)
         fit, routed = self._fit, self._held_out
         if drawn is not None:
