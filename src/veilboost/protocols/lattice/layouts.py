@@ -29,7 +29,7 @@ LAYOUT_HELP = (
     "how the nodes of a level are encrypted: in runs of their rows (runs), with reused masks at the root and in runs "
     "below (root), with reused masks at all nodes (masks), or with reused masks at the root and densely below, to be "
     "expanded by the receiver, where that takes less time than runs (expansion); auto: what takes least time on the "
-    "line between the parties, which is measured when the job begins"
+    "line between the parties, which is measured when the job begins, or fewer bytes where that takes hardly longer"
 )
 MOST_MASKS = 1 << 28  # bytes of masks that a party receives from another: 10,000 bins and more
 BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows in runs need
