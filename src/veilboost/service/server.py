@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import uvicorn
 from fastapi import FastAPI
@@ -66,19 +68,56 @@ def check_exposure(host: str, token: bytes | None, tls: TlsOptions | None) -> No
         )
 
 
+class _Listener(socket.socket):
+    """Closes connections beyond so many that are open.
+
+    asyncio would accept them until the process can open no more files, and then log each further attempt many times.
+    """
+
+    def __init__(self, family: socket.AddressFamily, opened: WeakSet[socket.socket], most: int) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        self._opened, self._most = opened, most
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        if len(self._opened) >= self._most:
+            for each in [each for each in self._opened if each.fileno() < 0]:
+                self._opened.discard(each)
+        if len(self._opened) >= self._most:
+            connection.close()
+            raise BlockingIOError  # there is none to serve now
+        self._opened.add(connection)
+        return connection, address
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on all addresses of a host; all together accept a limited number of connections."""
+    opened, most, listeners = WeakSet[socket.socket](), most_connections(), list[socket.socket]()
+    try:
+        for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+            listener = _Listener(family, opened, most)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen()
+    except OSError:
+        for each in listeners:
+            each.close()
+        raise PeerUnreachable(f"cannot listen on {host}:{port}", "choose a free port of this machine") from None
+    return listeners
+
+
 class _Server(uvicorn.Server):
-    """Reports where it listens, and turns an occupied port into a coded error."""
+    """Reports where it listens."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: Any = None) -> None:
-        where = f"{self.config.host}:{self.config.port}"
-        try:
-            await super().startup(sockets)
-        except SystemExit:  # how uvicorn reports that it cannot listen
-            raise PeerUnreachable(f"cannot listen on {where}", "choose a free port of this machine") from None
+        await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             scheme = "https" if self.config.is_ssl else "http"
@@ -99,6 +138,7 @@ def run_server(
     responses without an end can end.
     """
     server = _Server(server_config(app, host, port, tls), ready)
+    listeners = listen(host, port)
 
     def stop(*_: object) -> None:
         server.should_exit = True
@@ -107,7 +147,7 @@ def run_server(
     # uvicorn raises the signal again at the end; being stopped is not a failure here.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    server.run()
+    server.run(listeners)
 
 
 def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) -> uvicorn.Config:
@@ -129,7 +169,6 @@ def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) ->
         server_header=False,
         proxy_headers=False,  # anyone on this machine could claim another address, and so evade the limits of one
         http=TimedProtocol,
-        limit_concurrency=most_connections(),  # of connections; the guard limits requests earlier, with an error code
         timeout_graceful_shutdown=STOP_SECONDS,
         lifespan="on",
         ws="none",

@@ -23,13 +23,20 @@ from fake_deployment import FakeDeployment
 from parties import until
 from slow_clients import until_closed
 from veilboost.cli.predict import serve
-from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination, WrongPassphrase
+from veilboost.errors import (
+    ExposedKey,
+    NotACertificate,
+    PeerUnreachable,
+    UnreadableCertificate,
+    UnsupportedCombination,
+    WrongPassphrase,
+)
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
 from veilboost.party.certs import init_authority, issue
-from veilboost.service import protocol
+from veilboost.service import protocol, server
 from veilboost.service.app import make_app
-from veilboost.service.server import TlsOptions, check_exposure, server_config, tls_options
+from veilboost.service.server import TlsOptions, check_exposure, listen, server_config, tls_options
 
 pytestmark = pytest.mark.fast
 TOKEN = b"0123456789abcdef"
@@ -53,14 +60,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def running(tls: TlsOptions | None = None) -> Iterator[int]:
     """The port of a service that runs in a thread."""
-    server = uvicorn.Server(server_config(app(), "127.0.0.1", 0, tls))
-    thread = threading.Thread(target=server.run)
+    service = uvicorn.Server(server_config(app(), "127.0.0.1", 0, tls))
+    thread = threading.Thread(target=service.run, args=(listen("127.0.0.1", 0),))
     thread.start()
     try:
-        until(lambda: server.started, "the service listens")
-        yield server.servers[0].sockets[0].getsockname()[1]
+        until(lambda: service.started, "the service listens")
+        yield service.servers[0].sockets[0].getsockname()[1]
     finally:
-        server.should_exit = True
+        service.should_exit = True
         thread.join()
 
 
@@ -230,3 +237,42 @@ def test_a_client_that_goes_away_is_no_error_of_the_service() -> None:
         until(lambda: 'route="/v1/predict"' in counted(), "the request ends")
         assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="499"} 1.0' in counted()
         assert "VB-1707" not in counted()
+
+
+# --- many connections -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_connections_beyond_the_limit_are_closed_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, certificates: Path, secure: bool
+) -> None:
+    """Also before a TLS handshake: connections without one would take all files that the process may open."""
+    monkeypatch.setattr(server, "most_connections", lambda: 3)
+    tls = TlsOptions(certificates / "service.crt", certificates / "service.key") if secure else None
+    with running(tls) as port, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)) for _ in range(8)]
+        for each in idle[3:]:
+            with contextlib.suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+        for each in idle[:3]:
+            each.settimeout(0.01)
+            with pytest.raises(TimeoutError):
+                each.recv(1)
+            each.close()
+        scheme, checked = (
+            ("https", ssl.create_default_context(cafile=certificates / "ca.crt")) if secure else ("http", True)
+        )
+
+        def answered() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{scheme}://127.0.0.1:{port}/healthz", verify=checked).status_code == 200
+            return False
+
+        until(answered, "the closed connections are free again")
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_a_port_that_is_taken_is_a_coded_error() -> None:
+    (first,) = listen("127.0.0.1", 0)
+    with first, pytest.raises(PeerUnreachable, match=r"cannot listen on 127\.0\.0\.1:"):
+        listen("127.0.0.1", first.getsockname()[1])
