@@ -356,6 +356,7 @@ def ledger(data: ConsoleData) -> dict[str, Any]:
     return {
         "known": known,
         "facts": facts,
+        "at": None if known.value is None else date_text(known.value.at),
         "drawings": _marked(charts),
         "table_name": table,
         "runs": {each.job for each in data.jobs()},
