@@ -22,7 +22,7 @@ from veilboost.data.report import TableReport, describe_columns
 from veilboost.durable import FileStamp, file_stamp
 from veilboost.errors import InvalidParameter, PeerBroken, TableBusy, VeilBoostError
 from veilboost.logs import reason
-from veilboost.party.approvals import APPROVALS
+from veilboost.party.approvals import APPROVALS, Proposal, find_proposal
 from veilboost.party.job import load_job
 from veilboost.party.ping import PeerStatus, dialled_addresses, peer_status
 from veilboost.party.progress import RunFollower, Stamp, stamp_of
@@ -139,6 +139,7 @@ class ConsoleData:
         self.audits = Audits(settings, self._files)
         self._lock = threading.Lock()
         self._statuses: dict[str, tuple[object, JobStatus]] = {}
+        self._proposals: dict[str, tuple[object, Proposal]] = {}
         self._scanned: tuple[float, list[tuple[RunFolder, FileStamp]]] | None = None
         self._followers: OrderedDict[str, RunFollower] = OrderedDict()
 
@@ -167,6 +168,18 @@ class ConsoleData:
         folder = self.settings.runs / APPROVALS
         names = os.listdir(folder) if folder.is_dir() else []
         return [(name, file_stamp(folder / name)) for name in sorted(names)]
+
+    def proposals(self) -> list[Proposal]:
+        """All proposals, newest first. One is read again only if its folder has changed."""
+        found: dict[str, tuple[object, Proposal]] = {}
+        for name, stamp in self._approvals():
+            known = self._proposals.get(name)
+            with suppress(VeilBoostError):  # one that cannot be read does not hide the others
+                found[name] = (
+                    known if known is not None and known[0] == stamp else (stamp, find_proposal(self.settings, name))
+                )
+        self._proposals = found
+        return sorted((each for _, each in found.values()), key=lambda each: -each.asked_at)
 
     def follower(self, name: str) -> RunFollower:
         with self._lock:
