@@ -3,6 +3,7 @@
     python bench/console.py [--runs 1000] [--repeats 20] [--seconds 60] [--rate 200]
 
 A demo trains one job; its run folder at the bank is copied RUNS times, and its ledger entries are booked for each copy.
+There are as many decided proposals. Their signatures are verified, and only the first is valid.
 The console is a process of its own. A client logs in and requests every page REPEATS times: `cpu_ms` is the CPU time of
 the whole process for each request, with the threads that sum up the ledger and dial peers. Then one more run grows for
 SECONDS: RATE messages a second, and a round every quarter of a second, while a client does what a browser with the
@@ -25,16 +26,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
 from against_worker import process_seconds
 from common import note, report
 from veilboost.console.users import FILE, Users
+from veilboost.errors import ApprovalPending
+from veilboost.party.approvals import APPROVALS, PROPOSAL, decide, list_proposals, require_approval
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import Job, load_job
+from veilboost.party.policy import TrainRequest
+from veilboost.party.proposals import training_subject
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings, load_party
 from veilboost.privacy.ledger import Ledger
+from veilboost.types import Role
 
 COMMAND = str(Path(sys.executable).parent / "veilboost")
 PASSWORD = "a password of the bench"  # noqa: S105
@@ -57,8 +67,26 @@ def make_party(folder: Path, runs: int) -> tuple[Path, PartySettings, RunFolder]
         RunFolder(copy).note(state="failed" if number % 3 == 0 else "finished")
         if events:
             book.append(f"run-{number}/0", *events)
+    make_proposals(settings, load_job(trained.path / "job.toml"), runs)
     Users(settings.runs / FILE).add("bench", "approver", PASSWORD)
     return config, settings, trained
+
+
+def make_proposals(settings: PartySettings, job: Job, number: int) -> None:
+    """Hold and decide a proposal of this job as the shop would, and copy it."""
+    asked = replace(settings, policy=replace(settings.policy, approval="ask"))
+    request = TrainRequest({}, job.spec, Role.PASSIVE, "main", (), job.training.n_estimators, job.training.max_depth)
+    subject = replace(training_subject(asked, job, request, [f"column_{at}" for at in range(20)], 5000), role="passive")
+    peer = PeerIdentity("shop", "ab" * 32, datetime(2100, 1, 1, tzinfo=UTC), 1)
+    with suppress(ApprovalPending):
+        require_approval(asked, peer, "digest", lambda: subject)
+    (held,) = list_proposals(settings)
+    decide(settings, held.id, True, by="bench", reason="as agreed")
+    first = settings.runs / APPROVALS / held.id
+    for at in range(number - 1):
+        copy = first.with_name(f"{at:016x}-1")
+        shutil.copytree(first, copy)
+        (copy / PROPOSAL).write_text((first / PROPOSAL).read_text().replace(held.id, copy.name))
 
 
 class Client:
@@ -136,7 +164,8 @@ def main() -> None:
         config, settings, trained = make_party(Path(folder), given.runs)
         with console(config) as (address, pid):
             client, pages = Client(address), dict[str, dict[str, float]]()
-            for page in (*PAGES, f"jobs/{trained.path.name}"):
+            proposal = max(settings.runs.glob(f"{APPROVALS}/*")).name
+            for page in (*PAGES, f"jobs/{trained.path.name}", f"inbox/{proposal}"):
                 before = process_seconds(pid)
                 times = [1000 * client.seconds(page) for _ in range(given.repeats)]
                 cpu = 1000 * (process_seconds(pid) - before) / given.repeats

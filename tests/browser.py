@@ -101,6 +101,9 @@ class Window:
         self._emulate("Page.bringToFront")
         ActionChains(self._driver).send_keys(Keys.TAB).perform()
 
+    def press_enter(self) -> None:
+        ActionChains(self._driver).send_keys(Keys.ENTER).perform()
+
     def screenshot(self, file: Path) -> Path:
         """The whole page, however long."""
         found = self._emulate("Page.captureScreenshot", format="png", captureBeyondViewport=True, fromSurface=True)

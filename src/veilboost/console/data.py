@@ -22,7 +22,7 @@ from veilboost.data.report import TableReport, describe_columns
 from veilboost.durable import FileStamp, file_stamp
 from veilboost.errors import InvalidParameter, PeerBroken, TableBusy, VeilBoostError
 from veilboost.logs import reason
-from veilboost.party.approvals import APPROVALS
+from veilboost.party.approvals import APPROVALS, Proposal, find_proposal
 from veilboost.party.job import load_job
 from veilboost.party.ping import PeerStatus, dialled_addresses, peer_status
 from veilboost.party.progress import RunFollower, Stamp, stamp_of
@@ -34,7 +34,8 @@ from veilboost.report.ledger import Spending, spending_over_time
 from veilboost.report.runs import AUDIT
 
 PATIENCE = 0.1  # seconds that a page waits for a value; it shows the value when it is there
-PEERS_AGE = LEDGER_PAUSE = 60.0  # seconds; a large ledger takes some to sum up
+PEERS_AGE = 60.0  # seconds
+LEDGER_REST = 50.0  # a ledger that grows is summed up again after so many times as long as it took: 2 % of a core
 SCAN_AGE = 1.0  # seconds for which a look at the runs folder holds
 MOST_FOLLOWED = 64
 AUDIT_SECONDS = 3600.0
@@ -52,11 +53,11 @@ class Value(Generic[T]):
 
 
 class Remembered(Generic[T]):
-    """A value that a thread computes, again when its stamp has changed, but not more often than every `pause`."""
+    """A value that a thread computes, again when its stamp has changed, after `rest` times as long as it took."""
 
-    def __init__(self, compute: Callable[[], T], stamp: Callable[[], object], pause: float = 0.0) -> None:
-        self._compute, self._stamp, self._pause = compute, stamp, pause
-        self._began = -pause
+    def __init__(self, compute: Callable[[], T], stamp: Callable[[], object], rest: float = 0.0) -> None:
+        self._compute, self._stamp, self._rest = compute, stamp, rest
+        self._due = 0.0  # on the monotonic clock
         self._pool, self._lock = ThreadPoolExecutor(1, "console"), threading.Lock()
         self._known: object = None
         self._last: Future[T] | None = None
@@ -65,9 +66,8 @@ class Remembered(Generic[T]):
     def get(self) -> Value[T]:
         with self._lock:
             stamp = self._stamp()
-            due = self._last is None or (stamp != self._known and time.monotonic() - self._began >= self._pause)
-            if self._next is None and due:
-                self._began, self._known, self._next = time.monotonic(), stamp, self._pool.submit(self._compute)
+            if self._next is None and (self._last is None or self._is_due(stamp)):
+                self._known, self._next = stamp, self._pool.submit(self._timed)
             pending = self._next
         if pending is not None and wait([pending], PATIENCE).done:
             with self._lock:
@@ -80,10 +80,22 @@ class Remembered(Generic[T]):
             error = PeerBroken(f"internal error: {reason(error)}", "read the log of the console, and report the error")
         return Value(None if error else last.result(), error, self._next is not None)
 
+    def _timed(self) -> T:
+        began = time.monotonic()
+        try:
+            return self._compute()
+        finally:
+            ended = time.monotonic()
+            self._due = ended + self._rest * (ended - began)
+
     @property
     def version(self) -> object:
-        """Changes when there is a new value to show."""
-        return self._known, self._next is not None and self._next.done()
+        """Changes when there is a new value to show, or when one can be computed."""
+        due = self._last is not None and self._is_due(self._stamp())
+        return self._known, due, self._next is not None and self._next.done()
+
+    def _is_due(self, stamp: object) -> bool:
+        return stamp != self._known and time.monotonic() >= self._due
 
 
 @dataclass(frozen=True)
@@ -107,8 +119,9 @@ def table_facts(data: DataSettings) -> TableFacts:
 
 @dataclass(frozen=True)
 class LedgerFacts:
-    """The totals of the ledger, and how they grew."""
+    """The totals of the ledger at a time, and how they grew."""
 
+    at: float
     about: LedgerSummary
     over_time: Mapping[str, Spending]
 
@@ -119,13 +132,14 @@ class ConsoleData:
     def __init__(self, settings: PartySettings, config: Path, trial: Sequence[Path] = ()) -> None:
         self.settings, self._files, self.trial = settings, (config, *trial), trial
         self.book = Ledger(settings.ledger_file)
-        self.ledger = Remembered(self._ledger, lambda: file_stamp(settings.ledger_file), LEDGER_PAUSE)
+        self.ledger = Remembered(self._ledger, lambda: file_stamp(settings.ledger_file), LEDGER_REST)
         self.peers = Remembered(self._peers, lambda: time.monotonic() // PEERS_AGE)
         data = settings.data
         self.table = None if data is None else Remembered(lambda: table_facts(data), lambda: _stamp_of_data(data))
         self.audits = Audits(settings, self._files)
         self._lock = threading.Lock()
         self._statuses: dict[str, tuple[object, JobStatus]] = {}
+        self._proposals: dict[str, tuple[object, Proposal]] = {}
         self._scanned: tuple[float, list[tuple[RunFolder, FileStamp]]] | None = None
         self._followers: OrderedDict[str, RunFollower] = OrderedDict()
 
@@ -155,6 +169,18 @@ class ConsoleData:
         names = os.listdir(folder) if folder.is_dir() else []
         return [(name, file_stamp(folder / name)) for name in sorted(names)]
 
+    def proposals(self) -> list[Proposal]:
+        """All proposals, newest first. One is read again only if its folder has changed."""
+        found: dict[str, tuple[object, Proposal]] = {}
+        for name, stamp in self._approvals():
+            known = self._proposals.get(name)
+            with suppress(VeilBoostError):  # one that cannot be read does not hide the others
+                found[name] = (
+                    known if known is not None and known[0] == stamp else (stamp, find_proposal(self.settings, name))
+                )
+        self._proposals = found
+        return sorted((each for _, each in found.values()), key=lambda each: -each.asked_at)
+
     def follower(self, name: str) -> RunFollower:
         with self._lock:
             if name not in self._followers:
@@ -179,8 +205,8 @@ class ConsoleData:
     # --- what takes long --------------------------------------------------------------------------------
 
     def _ledger(self) -> LedgerFacts:
-        delta = self.settings.policy.delta
-        return LedgerFacts(ledger_summary(self.book, self.settings.policy), spending_over_time(self.book, delta))
+        at, policy = time.time(), self.settings.policy
+        return LedgerFacts(at, ledger_summary(self.book, policy), spending_over_time(self.book, policy.delta))
 
     def _peers(self) -> tuple[PartyStatus, list[PeerStatus]]:
         """This party, and the peers of its settings and of the newest job that it drives and has begun."""

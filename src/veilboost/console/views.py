@@ -19,7 +19,7 @@ from veilboost.console.data import ConsoleData, LedgerFacts
 from veilboost.console.words import WORDS
 from veilboost.errors import UnknownProposal, UnknownRun, VeilBoostError, coded_errors
 from veilboost.fields import info_of
-from veilboost.party.approvals import Proposal, approval_text, decision_text, find_proposal, list_proposals
+from veilboost.party.approvals import Proposal, approval_text, decision_text, find_proposal
 from veilboost.party.deployed import asked_by_day
 from veilboost.party.deployment_folder import LIVE, list_deployments
 from veilboost.party.hub import revoked_at
@@ -90,7 +90,7 @@ def code_page(code: str) -> dict[str, Any]:
 
 def inbox(data: ConsoleData) -> dict[str, Any]:
     """Proposals that wait for a decision, and the last ones that were decided."""
-    every = list_proposals(data.settings)
+    every = data.proposals()
     pending = [each for each in every if each.state == "pending"]
     decided = [each for each in every if each.state != "pending"][:JOBS_PER_PAGE]
     return {
@@ -356,6 +356,7 @@ def ledger(data: ConsoleData) -> dict[str, Any]:
     return {
         "known": known,
         "facts": facts,
+        "at": None if known.value is None else date_text(known.value.at),
         "drawings": _marked(charts),
         "table_name": table,
         "runs": {each.job for each in data.jobs()},

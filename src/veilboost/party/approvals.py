@@ -253,7 +253,10 @@ def list_proposals(settings: PartySettings) -> list[Proposal]:
 
 def find_proposal(settings: PartySettings, id: str) -> Proposal:
     """The proposal with this id, or with the only id that starts like this."""
-    found = [each for each in list_proposals(settings) if each.id == id or (len(id) >= 4 and each.id.startswith(id))]
+    folder = settings.runs / APPROVALS / id
+    if _ID.fullmatch(id) and (folder / PROPOSAL).exists():
+        return _load(folder)
+    found = [each for each in list_proposals(settings) if len(id) >= 4 and each.id.startswith(id)]
     if len(found) != 1:
         raise UnknownProposal(
             f"{settings.name} has {len(found) or 'no'} proposals whose id starts with {printable(id)!r}"

@@ -131,7 +131,7 @@ class Policy(Section):
     approval: str = param(
         "auto",
         "who decides about training jobs and deployments that this policy permits: auto (they begin at once) or ask (a "
-        "person approves each of them with veilboost jobs approve)",
+        "person approves each of them, in the web console or with veilboost jobs approve)",
         choices=("auto", "ask"),
     )
     approval_hours: float = param(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from command_line import call
 from console_client import PASSWORD
 from two_parties import make_two, settings_of
+from veilboost.console.users import FILE, Users
+from veilboost.party.settings import load_party
+from veilboost.service import server
 
 
 @pytest.fixture
@@ -52,3 +57,21 @@ def test_an_address_that_others_reach_needs_tls(folder: Path) -> None:
     assert "TLS needs --tls-cert and --tls-key" in refused(folder, "--listen", "0.0.0.0:0", "--tls-cert", "shop.crt")
     assert "is not an address" in refused(folder, "--listen", "somewhere")
     assert "--config is missing" in call("console", "--listen", "127.0.0.1:0", folder=folder).stderr
+
+
+def test_with_tls_the_cookie_is_secure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apps: list[Any] = []
+    monkeypatch.setattr(server, "run_server", lambda app, *_: apps.append(app))
+    settings = load_party(folder / "shop.toml")
+    Users(settings.runs / FILE).add("anna", "viewer", PASSWORD)
+    files = ("--tls-cert", settings.certificates.cert, "--tls-key", settings.certificates.key)
+    for options in ((), ("--listen", "0.0.0.0:0", *files)):
+        done = call("console", "--config", "shop.toml", *options, folder=folder)
+        assert done.returncode == 0, done.stderr
+    cookies = [
+        TestClient(app, "https://127.0.0.1")
+        .post("/login", data={"name": "anna", "password": PASSWORD}, follow_redirects=False)
+        .headers["set-cookie"]
+        for app in apps
+    ]
+    assert ["; secure" in each.lower() for each in cookies] == [False, True]

@@ -9,7 +9,7 @@ import pytest
 from console_client import console_of, csrf_of, hold, logged_in
 from two_parties import make_two, settings_of
 from veilboost.console.app import Console
-from veilboost.party.approvals import decide, list_proposals, use_approval, verify
+from veilboost.party.approvals import APPROVALS, PROPOSAL, decide, list_proposals, use_approval, verify
 from veilboost.party.settings import PartySettings, load_party
 
 HOSTILE = "<script>alert(1)</script>"
@@ -117,3 +117,16 @@ def test_a_refusal_is_stored_with_its_reason(settings: PartySettings, console: C
     text = client.get("/inbox").text
     assert "refused by anna" in text
     assert "<script>alert" not in text
+
+
+def test_a_proposal_is_read_again_when_it_changes_and_a_damaged_one_hides_no_other(
+    settings: PartySettings, console: Console
+) -> None:
+    client, (held,) = logged_in(console), list_proposals(settings)
+    assert [each.state for each in console.data.proposals()] == ["pending"]
+    damaged = settings.runs / APPROVALS / f"{'0' * 16}-1"
+    damaged.mkdir()
+    (damaged / PROPOSAL).write_text("{")
+    decide(settings, held.id, False, by="boss", reason="no")
+    assert [each.state for each in console.data.proposals()] == ["refused"]
+    assert "refused by boss" in client.get("/inbox").text

@@ -147,13 +147,23 @@ def test_a_changed_ledger_is_summed_up_once_in_a_while() -> None:
         computed.append(stamps[0])
         return stamps[0]
 
-    for pause, expected in ((0.0, [0, 1]), (1e6, [0])):
+    for rest, expected in ((0.0, [0, 1]), (1e12, [0])):
         stamps[0], computed[:] = 0, []
-        kept = Remembered(compute, lambda: stamps[0], pause)
+        kept = Remembered(compute, lambda: stamps[0], rest)
         until(lambda kept=kept: kept.get().value is not None, "the first value")
         stamps[0] = 1
         until(lambda kept=kept, last=expected[-1]: kept.get().value == last, "the last value")
         assert computed == expected
+
+
+def test_an_open_page_hears_that_a_value_can_be_computed_again() -> None:
+    stamps = [0]
+    kept = Remembered(lambda: stamps[0], lambda: stamps[0])
+    until(lambda: kept.get().value is not None, "the first value")
+    before = kept.version
+    assert kept.version == before
+    stamps[0] = 1
+    assert kept.version != before
 
 
 def test_the_table_is_described_without_its_values(town: Path) -> None:
