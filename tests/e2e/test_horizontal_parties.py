@@ -518,6 +518,10 @@ def test_the_command_line_trains_at_the_server(town):
     assert model.score(frame, late) > 0.6
     shown = call("jobs", "show", "credit", "--config", "north.toml", "--json", folder=town.folder)
     assert json.loads(shown.stdout)["report"] == told["reports"]["north"]
+    for name in (HUB, "north"):
+        text = call("jobs", "show", "credit", "--config", f"{name}.toml", folder=town.folder).stdout
+        assert "exposed rows" in text.replace("\n", " ")
+        assert "{" not in text
     again = town.job("mal", "second")
     done = call("train", again.name, "--config", f"{HUB}.toml", folder=town.folder)
     assert "exposed rows" in done.stdout

@@ -70,6 +70,22 @@ def make_pairs(pairs: Mapping[str, str]) -> Table:
     return table
 
 
+def print_reports(console: Console, reports: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a table of what each participant reported about its rows; nothing if there is none."""
+    if not reports:
+        return
+    names = list(dict.fromkeys(key for report in reports.values() for key in report))
+    headers = [name.replace("_", " ") for name in names]
+    table = make_table("participant", *headers, numbers=headers)
+    for name, report in reports.items():
+        table.add_row(escape(name), *(_number(report.get(key)) for key in names))
+    console.print(Padding(table, (1, 0, 1, 2)))
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
+
+
 def indented(console: Console, what: RenderableType, by: int = 2) -> None:
     console.print(Padding(what, (0, 0, 0, by)))
 

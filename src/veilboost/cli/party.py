@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, bytes_text, command_group, make_pairs, make_table, print_json, stdout, tell
+from veilboost.cli.console import (
+    AsJson,
+    bytes_text,
+    command_group,
+    make_pairs,
+    make_table,
+    print_json,
+    print_reports,
+    stdout,
+    tell,
+)
 from veilboost.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -298,8 +308,12 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
         print_json(told)
         return
     console = stdout()
-    shown = {key: str(value) for key, value in told.items() if value is not None}
-    console.print(make_pairs(shown | {"files": ", ".join(details.files)}))
+    shown = {key: str(value) for key, value in told.items() if value is not None and key not in ("report", "reports")}
+    listed = {"files": ", ".join(details.files)}
+    if details.membership:
+        listed["membership"] = "\n".join(details.membership)
+    console.print(make_pairs(shown | listed))
+    print_reports(console, details.reports or ({} if details.report is None else {str(details.party): details.report}))
     if details.role in ("active", "server") and details.state in RESUMABLE and details.rounds:
         console.print("\nto continue: veilboost train JOB --config FILE --resume")
 

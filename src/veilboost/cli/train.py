@@ -12,7 +12,17 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from veilboost.cli.console import AsJson, bytes_text, make_table, print_json, seconds_text, stderr, stdout, tell
+from veilboost.cli.console import (
+    AsJson,
+    bytes_text,
+    make_table,
+    print_json,
+    print_reports,
+    seconds_text,
+    stderr,
+    stdout,
+    tell,
+)
 from veilboost.errors import CheckpointFailed, JobCancelled, PeerBroken, UnknownRun, WireError
 
 if TYPE_CHECKING:
@@ -138,13 +148,7 @@ def _print(done: Trained) -> None:
         console.print(escape(change), soft_wrap=True)
     for name, why in done.dropped.items():
         console.print(f"{escape(name)} dropped out: {escape(why)}", soft_wrap=True)
-    if done.reports:
-        names = list(dict.fromkeys(key for report in done.reports.values() for key in report))
-        headers = [name.replace("_", " ") for name in names]
-        table = make_table("participant", *headers, numbers=headers)
-        for name, report in done.reports.items():
-            table.add_row(escape(name), *(_number(report.get(key)) for key in names))
-        console.print(Padding(table, (1, 0, 1, 2)))
+    print_reports(console, done.reports)
     if done.validation is not None and done.metric is not None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
     if done.ids is not None:
@@ -161,10 +165,6 @@ def _print(done: Trained) -> None:
     console.print(f"run folder {escape(str(done.run))}", soft_wrap=True)
     if done.traffic is not None:
         console.print(f"show the messages: veilboost transcript {escape(shlex.quote(str(done.run)))}", soft_wrap=True)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else escape(str(value))
 
 
 def check(job: Job, config: Config, as_json: AsJson = False) -> None:

@@ -274,7 +274,7 @@ class SecaggParticipant(ParticipantRole):
             raise UnexpectedMessage("the checkpoint is not one of this job")
         own, before = state.digest[:DIGEST_BYTES], state.digest[DIGEST_BYTES:]
         if state.margin.shape != self._margin.shape or own != self._digest(state.margin, before):
-            raise StateDiffers("the table, or the cut points of the job, have changed since the checkpoint")
+            raise StateDiffers("the table, the cut points of the job, or the release have changed since the checkpoint")
         self._margin, self._round, self._trees = state.margin.copy(), rounds - 1, before
         self._history = hashlib.sha256(self._history + before).digest()
 
