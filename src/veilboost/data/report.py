@@ -96,9 +96,9 @@ class TableReport:
         }
 
     def warn(self, party: str | None = None) -> None:
-        """Emit every note as a `DataWarning`."""
-        for note in self.notes:
-            warnings.warn(f"{'' if party is None else f'{party}: '}{note}", DataWarning, stacklevel=2)
+        """Emit every note as a `DataWarning`, and every error but the first, which `usable` raises."""
+        for each in (*self.errors[1:], *self.notes):
+            warnings.warn(f"{'' if party is None else f'{party}: '}{each}", DataWarning, stacklevel=2)
 
 
 def _plain(note: Note) -> dict[str, str]:

@@ -158,8 +158,8 @@ class Horizontal(Federated, HorizontalParameters):
         labels: dict[PartyName, AnyArray] = {}
         for name, given in X.items():
             report = self._report(frame_of(given, name, "x"), y if isinstance(y, str) else None, max_categories)
-            tables[name] = report.usable
             report.warn(name)
+            tables[name] = report.usable
             if isinstance(y, str):
                 labels[name] = named_labels(tables[name])
                 continue

@@ -213,8 +213,8 @@ class Vertical(Federated, VerticalParameters):
         tables: Tables = {}
         for name, own in wanted.items():
             report = read_frame(frames[name], own, self.id, named.get(name), self.missing_values, max_categories)
-            tables[name] = report.usable
             report.warn(name)
+            tables[name] = report.usable
         target = named_labels(tables[active]) if named else cast(AnyArray, y)
         if len(target) != tables[active].rows:
             raise RowsDiffer(

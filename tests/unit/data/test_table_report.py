@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from veilboost import HorizontalClassifier, VerticalClassifier
 from veilboost.data import SchemaRules, check_table, load_table
+from veilboost.data.report import DataWarning
 from veilboost.engine.tables import table_in_memory
 from veilboost.errors import MissingColumn
 
@@ -60,6 +62,17 @@ def test_mixed_objects_of_pandas_are_reported_together() -> None:
     assert codes(report) == ["VB-1109", "VB-1109"]
     assert codes(check_table(frame[["a"]])) == ["VB-1109"]
     assert PERSON not in str(report.errors)
+
+
+@pytest.mark.parametrize(("estimator", "id"), [(VerticalClassifier(id="id"), "id"), (HorizontalClassifier(), None)])
+def test_an_estimator_reports_all_errors_of_a_table(estimator: Any, id: str | None) -> None:
+    frame = pd.DataFrame({"id": [1, 1, 2], "a": [1, PERSON, 2], "b": [3, PERSON, 4], "y": [0, 1, None]})
+    first, *others = check_table(frame, id=id, label="y", rules=SchemaRules("keep")).errors
+    assert others
+    with pytest.warns(DataWarning) as caught, pytest.raises(type(first)) as raised:
+        estimator.fit({"bank": frame}, "y")
+    assert str(raised.value) == str(first)
+    assert {f"bank: {error}" for error in others} <= {str(each.message) for each in caught}
 
 
 def test_a_table_without_errors_is_loaded_with_its_notes() -> None:

@@ -300,7 +300,7 @@ REFUSED: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "lists in a column": ("VB-1109.*one number or one text", lambda: fits(with_column([[1, 2]] * 60))),
     "mixed": ("VB-1109.*convert", lambda: fits(with_column([1, "a"] * 30))),
-    "infinite": ("VB-1110.*finite", lambda: two().fit(np.where(X > 1, np.inf, X), Y)),
+    "infinite": ("VB-1110.*finite", lambda: two().fit(np.where(X[:, :1] > 1, np.inf, X[:, :1]), Y)),
     "one class": ("VB-1106.*two classes", lambda: two().fit(X, np.zeros(60))),
     "numbers as classes": ("VB-1106.*VerticalRegressor", lambda: two().fit(X, AMOUNT)),
     "text as numbers": ("VB-1106.*VerticalClassifier", lambda: number().fit(X, TEXT)),
