@@ -198,12 +198,13 @@ def claim_of_seconds(rows: Rows) -> Claim:
         "training time grows slowly with T in ELXGB and linearly elsewhere, and with D more slowly than elsewhere; "
         "Credit card, T = 5, D = 3: XGBoost about 1 s, SecureBoost about 209 s, PIVODL about 480 s",
         "; ".join(listed) + " (CPU seconds of all parties, on the paper's 80 % of the rows)",
-        f"Only the first tree is encrypted, hence the shape along T. Depth adds little: from D = 2 to 6 {_added(rows)}. "
-        "T = 5 and D = 3 are the same job, whose second run took "
-        f"{min(same):.2f} to {max(same):.2f} times the seconds of the first, which is how far they can be trusted. "
-        f"SecureBoost takes {min(packed):.1f} to {max(packed):.1f} times as long as ELXGB with packing, and {min(unpacked):.1f} to {max(unpacked):.1f} "
-        "times without, as it was published. The seconds do not compare: theirs is Java on a laptop. A 512-bit key, "
-        "the paper's, can be factored; the points at 2048 bits are what a user would pay. PIVODL is published only.",
+        "Only the first tree is encrypted, hence the shape along T. Depth adds little: from D = 2 to 6 "
+        f"{_added(rows)}. T = 5 and D = 3 are the same job, whose second run took {min(same):.2f} to "
+        f"{max(same):.2f} times the seconds of the first, which is how far they can be trusted. SecureBoost takes "
+        f"{min(packed):.1f} to {max(packed):.1f} times as long as ELXGB with packing, and {min(unpacked):.1f} to "
+        f"{max(unpacked):.1f} times without, as it was published. The seconds do not compare: theirs is Java on a "
+        "laptop. A 512-bit key, the paper's, can be factored; the points at 2048 bits are what a user would pay. "
+        "PIVODL is published only.",
     )
 
 
