@@ -7,6 +7,7 @@ the request.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -477,11 +478,24 @@ def _budget(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         yield Objection(
             "epsilon_per_job",
             f"the job would spend epsilon {request.epsilon:g}, and the limit is {job:g}",
-            "raise epsilon_per_job under [policy]",
+            _without_noise(policy, request, "epsilon_per_job") or "raise epsilon_per_job under [policy]",
         )
     if total is not None and not 0 <= request.epsilon <= total - request.epsilon_spent:
         yield Objection(
             "epsilon_total",
             f"the job would spend epsilon {request.epsilon:g}, which exceeds what is left of {total:g}",
-            "raise epsilon_total under [policy]; epsilon that was spent cannot be recovered",
+            _without_noise(policy, request, "epsilon_total")
+            or "raise epsilon_total under [policy]; epsilon that was spent cannot be recovered",
         )
+
+
+def _without_noise(policy: Policy, request: TrainRequest, rule: str) -> str:
+    """What to change if no finite limit allows the job, because it sends something without noise; else nothing."""
+    if request.epsilon != math.inf:
+        return ""
+    if request.assignments and policy.assignments_per_job is None and policy.assignments_total is None:
+        return (
+            f"set assignments_per_job = {request.assignments} under [policy], which limits left/right assignments "
+            "apart from epsilon: they have no noise"
+        )
+    return f"remove {rule} under [policy], because what the job sends without noise has no finite epsilon"

@@ -274,6 +274,19 @@ def test_neither_budget_pays_for_the_other(rules, options, rule, tmp_path):
         owner.book(owner.config(options=options))
 
 
+@pytest.mark.parametrize(
+    ("rules", "options", "fix"),
+    [
+        ({}, NOISED, f"set assignments_per_job = {BITS} under"),
+        ({"assignments_per_job": BITS}, {"least_rows": 5}, "remove epsilon_total"),  # sums have no noise either
+    ],
+)
+def test_no_larger_epsilon_is_advised_where_none_is_large_enough(rules, options, fix, tmp_path):
+    owner = Owner(tmp_path, "sealed", epsilon_total=21.0, **rules)
+    with pytest.raises(AgainstPolicy, match=f"epsilon inf.* the owner can {fix}"):
+        owner.book(owner.config(options=options))
+
+
 def test_assignments_are_limited_over_all_jobs_and_repetitions(tmp_path):
     owner = Owner(tmp_path, "lattice", assignments_per_job=BITS + DEPTH, assignments_total=2 * BITS + DEPTH)
     config = owner.config()
