@@ -42,13 +42,22 @@ struct Assignments {
 
   // How many of `count` rows from the one at `first` go left.
   std::size_t lefts(std::size_t first, std::size_t count) const {
+    const std::size_t last = first + count;
     std::size_t found = 0;
-    if (packed) {
-      each(first, count, [&](std::size_t is_left) { found += is_left; });
+    if (packed) {  // whole words, between the bits before the first and after the last
+      const auto bits_of = [&](std::size_t some) { each(first, some, [&](std::size_t is_left) { found += is_left; }); };
+      const std::size_t head = std::min(count, -first & 7);
+      bits_of(head);
+      for (first += head; first + 64 <= last; first += 64) {
+        std::uint64_t bits;
+        std::memcpy(&bits, values + first / 8, sizeof bits);
+        found += static_cast<std::size_t>(__builtin_popcountll(bits));
+      }
+      bits_of(last - first);
       return found;
     }
     constexpr std::size_t kSmall = 255;  // so many are counted in a byte, many bytes at a time
-    for (const std::size_t last = first + count; first < last;) {
+    while (first < last) {
       std::uint8_t some = 0;
       for (const std::size_t end = std::min(last, first + kSmall); first < end; ++first)
         some = static_cast<std::uint8_t>(some + (values[first] != 0));
