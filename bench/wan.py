@@ -49,6 +49,7 @@ FIGURES = ("seconds", "exchanges", "mb_sent", "mb_received", "cpu_seconds", "mb_
 SLOW = {"paillier": 3, "masked": 3}  # most trees of a job: 20 CPU seconds, and 640 MB each
 LEFT_OUT = 4  # one of so many trees: the first ones load what is loaded when it is first used
 KEY = ("protocol", "line", "commit")
+NAMES = ("none", *LINES)  # of lines; none is loopback as it is
 TICK = 0.05  # seconds between two readings of the processes' CPU seconds
 
 
@@ -161,6 +162,8 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
     """Seconds of a tree over the round trip of the line, a curve for each protocol and commit."""
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
+        if row["line"] == "none":
+            continue
         name = f"{row['protocol']} ({row['commit']})"
         milliseconds = 1e3 * LINES[row["line"]].round_trip
         series.setdefault(name, []).append((milliseconds, row["seconds"]))
@@ -183,7 +186,7 @@ def own_seconds() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lines", nargs="+", choices=["none", *LINES], default=list(LINES))
+    parser.add_argument("--lines", nargs="+", choices=NAMES, default=list(LINES))
     parser.add_argument("--protocols", nargs="+", choices=VERTICAL, default=["plain", "lattice", "sealed"])
     parser.add_argument("--trees", type=int, default=16, help="trees of a job")
     parser.add_argument("--repeats", type=int, default=1, help="jobs of each; the median counts")
@@ -228,7 +231,7 @@ def main() -> None:
     if options.rows and options.rows.exists():
         new = {tuple(map(row.get, KEY)) for row in rows}
         kept = [row for row in json.loads(options.rows.read_text()) if tuple(map(row.get, KEY)) not in new]
-        rows = sorted(kept + rows, key=lambda row: (VERTICAL.index(row["protocol"]), list(LINES).index(row["line"])))
+        rows = sorted(kept + rows, key=lambda row: (VERTICAL.index(row["protocol"]), NAMES.index(row["line"])))
     if options.rows:
         options.rows.write_text(json.dumps(rows, indent=1))
     if options.plot:
