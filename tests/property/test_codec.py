@@ -50,6 +50,12 @@ class Other(Message):
     count: int
 
 
+@dataclass(frozen=True)
+class Rate(Message):
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    rate: float
+
+
 KNOWN = Catalogue([Sample, Done])
 samples = st.builds(
     Sample,
@@ -131,6 +137,16 @@ def test_a_field_of_the_wrong_type_is_refused(wrong):
     frame = encode(dataclasses.replace(Other(3), count=wrong))
     with pytest.raises(MalformedMessage):
         decode(frame, Catalogue([Other]))
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1" + b"0" * 400])
+def test_a_number_that_is_no_float_is_refused(number):
+    """Python's reader of JSON accepts these; comparisons with limits do not refuse NaN."""
+    frame, prefix = encode(Rate(0.5)), struct.Struct("<4sHHII")
+    *first, size, arrays = prefix.unpack_from(frame)
+    longer = prefix.pack(*first, size + len(number) - 3, arrays)
+    with pytest.raises(MalformedMessage, match="rate"):
+        decode(longer + frame[prefix.size :].replace(b"0.5", number), Catalogue([Rate]))
 
 
 def test_wrong_dtype_or_dimensions_are_refused():

@@ -17,6 +17,7 @@ import json
 import math
 import mmap
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -284,10 +285,12 @@ def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:
 
 
 def _scalar(plan: Plan, field: str, kind: Any, value: Any) -> Any:
-    if type(value) is kind:
+    if kind is float:
+        # Neither NaN nor an infinity, which JSON does not have and Python's reader accepts, nor an int beyond a float.
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max:
+            return float(value)
+    elif type(value) is kind:
         return value
-    if kind is float and type(value) is int:
-        return float(value)
     if kind == tuple[str, ...] and isinstance(value, list):
         items = cast(list[Any], value)
         if all(isinstance(item, str) for item in items):
