@@ -107,7 +107,7 @@ def test_a_job_is_shown_with_its_proof(town: Path) -> None:
         assert told in text, told
     text = logged_in(console_of(town / "shop.toml")).get("/jobs/first").text
     for told in (
-        "only the driver knows it",
+        "at the driver",
         "Bytes over time",
         "2 of 2",
         "bank drives this job. This party is a passive party",
@@ -245,7 +245,7 @@ def test_a_running_job_is_shown_with_its_progress(town: Path, tmp_path: Path) ->
         text = client.get("/jobs").text
         for told in ("<h2>Running</h2>", "<progress", "2 of 2", "time left", "plain", "training (1)"):
             assert told in text, told
-        assert ("AUC" if party == "bank" else "only the driver knows it") in text
+        assert ("AUC" if party == "bank" else "at the driver") in text
         assert "Cancel first" in client.get("/jobs/first").text
 
 
