@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,46 @@ def hold(config: Path, name: str = "income", **changes: object) -> Proposal:
         require_approval(settings, peer, "digest", lambda: subject)
     (held,) = list_proposals(settings)
     return held
+
+
+class Reader(HTMLParser):
+    """Collects what a page would load, run or send, and what a person needs to use it without a mouse."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.inline: list[str] = []
+        self.labelled: set[str] = set()
+        self.inputs: list[str] = []
+        self.levels: list[int] = []
+        self.landmarks: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.loaded += [str(given[key]) for key in ("src", "href", "action", "data", "srcset") if key in given]
+        self.inline += [f"{tag} {key}" for key in given if key == "style" or key.startswith("on")]
+        if tag == "style" or (tag == "script" and "src" not in given):
+            self.inline.append(tag)
+        if tag == "label":
+            self.labelled.add(str(given["for"]))
+        if tag in ("input", "textarea") and given.get("type") != "hidden":
+            self.inputs.append(str(given.get("id")))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        if tag in ("main", "nav", "header", "footer"):
+            self.landmarks.append(tag)
+
+
+def check_page(text: str) -> None:
+    """A page loads nothing from elsewhere, and can be used without a mouse and with a screen reader."""
+    found = Reader(text)
+    assert [each for each in found.loaded if not re.match(r"/(?!/)|#", each)] == []
+    assert found.inline == []
+    assert set(found.inputs) <= found.labelled
+    assert found.levels[0] == 1
+    assert found.levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(found.levels, found.levels[1:], strict=False))
+    assert {"main", "nav", "header", "footer"} <= set(found.landmarks)
+    assert 'class="skip" href="#content"' in text
+    assert '<html lang="en">' in text

@@ -204,7 +204,7 @@ def _running(data: ConsoleData, job: JobStatus) -> dict[str, Any]:
 def _progress(run: RunFolder, found: RunProgress) -> dict[str, Any]:
     state = run.state
     measured = [each for each in found.results if each.validation is not None]
-    metric = "not measured" if run.drives else "only the driver knows it"
+    metric = "not measured" if run.drives else "at the driver"
     if measured:
         last = measured[-1]
         metric = f"{_title(last.metric)} {last.validation:.4f}"

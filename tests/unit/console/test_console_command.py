@@ -52,7 +52,8 @@ def test_users_are_added_listed_and_removed(folder: Path) -> None:
     assert "VB-1605" in refused(folder, "add-user", "x", "--password-file", password)
 
 
-def test_an_address_that_others_reach_needs_tls(folder: Path) -> None:
+def test_an_address_that_others_reach_needs_tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "run_server", lambda *_: None)  # it would not end
     assert "passwords would be sent without TLS" in refused(folder, "--listen", "0.0.0.0:0")
     assert "TLS needs --tls-cert and --tls-key" in refused(folder, "--listen", "0.0.0.0:0", "--tls-cert", "shop.crt")
     assert "is not an address" in refused(folder, "--listen", "somewhere")

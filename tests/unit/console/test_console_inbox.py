@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console_client import console_of, csrf_of, hold, logged_in
+from console_client import check_page, console_of, csrf_of, hold, logged_in
 from two_parties import make_two, settings_of
 from veilboost.console.app import Console
 from veilboost.party.approvals import APPROVALS, PROPOSAL, decide, list_proposals, use_approval, verify
@@ -34,6 +34,7 @@ def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, cons
     assert "1 proposal waits for a decision" in text
     (held,) = list_proposals(settings)
     assert f'href="/inbox/{held.id}"' in text
+    check_page(text)
     text = client.get(f"/inbox/{held.id}").text
     for told in (
         "bank asks to train a model with the table main, by the protocol plain. This party would be a passive party",
@@ -46,6 +47,7 @@ def test_a_proposal_is_shown_with_all_that_matters(settings: PartySettings, cons
         held.fingerprint,
     ):
         assert told in text, told
+    check_page(text)
     assert "<script>alert" not in text
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 5
     for wrong in (held.id[:8], "..", "0" * 16 + "-1", "%2e%2e%2f"):
