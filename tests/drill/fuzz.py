@@ -302,7 +302,7 @@ def _states(settings: PartySettings) -> Target:
     approval = settings.runs / APPROVALS / held.id
     users = Users(settings.runs / "console.json")
     users.add("anna", "approver", "a long password")
-    spend_daily(settings, PREDICTIONS_FILE, 5)
+    spend_daily(settings, PREDICTIONS_FILE, "bank", 5)
     file_of_index, checkpoint = deployed.path / "index.npz", run.path / "checkpoint" / "2.checkpoint"
 
     def proposals() -> None:

@@ -464,11 +464,15 @@ def models(data: ConsoleData) -> dict[str, Any]:
     for folder in list_deployments(settings):
         told = folder.about()
         listed.append({**told, "live": told["state"] == LIVE, "asked": asked_by_day(folder)[-14:]})
-    policy = settings.policy
-    quotas = [
-        ("predictions per day", spent_today(settings, PREDICTIONS_FILE), policy.predictions_per_day),
-        ("lookups per day", spent_today(settings, LOOKUPS_FILE), policy.lookups_per_day),
-    ]
+    policy, quotas = settings.policy, list[tuple[str, int, int | str]]()
+    for what, file, most, by_peer in (
+        ("predictions", PREDICTIONS_FILE, policy.predictions_per_day, policy.predictions_per_peer),
+        ("lookups", LOOKUPS_FILE, policy.lookups_per_day, policy.lookups_per_peer),
+    ):
+        spent, of_peers = spent_today(settings, file)
+        quotas.append((f"{what} for all peers", spent, most))
+        limit = "no limit of its own" if by_peer is None else by_peer
+        quotas += [(f"{what} for {peer}", rows, limit) for peer, rows in sorted(of_peers.items())]
     return {"deployments": listed, "quotas": quotas, "policy": policy}
 
 

@@ -62,7 +62,7 @@ from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols.cost import VALUE
 from veilboost.protocols.memory import free_memory
-from veilboost.types import Float32Array, Int64Array, Role
+from veilboost.types import Float32Array, Int64Array, PartyName, Role
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.transcript import NoTranscript
 
@@ -98,7 +98,7 @@ class Deployed:
                 public=True,
             )
         self._owner = SlotOwner(folder.key, settings.cores)
-        self._trail, self._predictions = Trail(folder), _Blocks(settings)
+        self._trail, self._predictions = Trail(folder), _Blocks(settings, self.status.active)
         self._lock, self._refreshing = threading.Lock(), False
         self._looked, self._booked = time.monotonic(), set[str]()
         self._stamp, self._rows = _stamp_of(settings), self._load(folder.load_index(SlotTable.of) or SlotTable.of(None))
@@ -160,7 +160,7 @@ class Deployed:
         number, peers = len(request.points), {peer.party: peer.fingerprint or None}
         if not number:  # it would fill the trail, and count towards no limit
             raise MalformedMessage("a request looks up no ids", public=True)
-        spend_daily(self._settings, LOOKUPS_FILE, number, lambda spent: LookUpRequest(peers, number, spent))
+        spend_daily(self._settings, LOOKUPS_FILE, peer.party, number, lambda spent: LookUpRequest(peers, number, spent))
         self._book("looked up", "which of the ids that are looked up it knows", peer)
         self._trail.add(peer=peer.party, what="looked up", rows=number)
         return self._owner.looked_up(request)
@@ -236,8 +236,10 @@ class Deployed:
 class _Blocks:
     """Counts predicted rows towards the daily limit in blocks, so that few requests wait for the disk."""
 
-    def __init__(self, settings: PartySettings) -> None:
-        self._settings, self._block = settings, settings.policy.predictions_per_day // 100
+    def __init__(self, settings: PartySettings, peer: PartyName) -> None:
+        self._settings, self._peer = settings, peer
+        most, by_peer = settings.policy.predictions_per_day, settings.policy.predictions_per_peer
+        self._block = (most if by_peer is None else min(most, by_peer)) // 100
         self._left, self._day, self._lock = 0, "", threading.Lock()
 
     def take(self, peer: PeerIdentity, rows: int) -> None:
@@ -259,7 +261,7 @@ class _Blocks:
         """Rows that were counted and not predicted are free again."""
         with self._lock, contextlib.suppress(VeilBoostError):
             if self._left and self._day == time.strftime("%Y-%m-%d"):
-                spend_daily(self._settings, PREDICTIONS_FILE, -self._left)
+                spend_daily(self._settings, PREDICTIONS_FILE, self._peer, -self._left)
             self._left = 0
 
 

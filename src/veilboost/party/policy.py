@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from veilboost.errors import AgainstPolicy
 from veilboost.fields import param
@@ -99,6 +99,9 @@ class Policy(Section):
     predictions_per_day: int = param(
         100_000, "maximum number of rows per day that this party helps to predict, for all peers together", low=0
     )
+    predictions_per_peer: int | None = param(
+        None, "maximum number of these rows for each peer; unset: no limit of its own", low=0, example="20000"
+    )
     deploy_to: tuple[str, ...] = param(
         (),
         "parties that may keep a model deployed with this party, to score rows at any time (veilboost deploy)",
@@ -110,6 +113,9 @@ class Policy(Section):
         "maximum number of ids per day that all deployments together may look up in this party's table; each id is "
         "looked up once in a deployment",
         low=0,
+    )
+    lookups_per_peer: int | None = param(
+        None, "maximum number of these ids for each peer; unset: no limit of its own", low=0, example="200000"
     )
     export_to: tuple[str, ...] = param(
         (),
@@ -201,13 +207,20 @@ class TrainRequest:
         return (self.trees + self.rewinds) * self.trees_per_round * self.depth
 
 
+class SpentToday(NamedTuple):
+    """What today's earlier requests asked for: those of all peers, and those of the peer that asks."""
+
+    by_all: int
+    by_peer: int
+
+
 @dataclass(frozen=True)
 class PredictRequest:
-    """A request to help predict rows; `predicted_today` counts those of today's earlier requests."""
+    """A request to help predict rows; `predicted` counts the rows of earlier requests."""
 
     peers: Mapping[PartyName, str | None]
     rows: int
-    predicted_today: int
+    predicted: SpentToday
 
 
 @dataclass(frozen=True)
@@ -246,11 +259,11 @@ class DeployRequest:
 
 @dataclass(frozen=True)
 class LookUpRequest:
-    """A request to look up ids; `looked_up_today` counts those of today's earlier requests."""
+    """A request to look up ids; `looked_up` counts the ids of earlier requests."""
 
     peers: Mapping[PartyName, str | None]
     ids: int
-    looked_up_today: int
+    looked_up: SpentToday
 
 
 Request: TypeAlias = (
@@ -289,24 +302,11 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
         yield from _assignments(policy, request)
         yield from _budget(policy, request)
     elif isinstance(request, PredictRequest):
-        # Written so that a negative or NaN count is refused.
-        if not 0 <= request.rows <= policy.predictions_per_day - request.predicted_today:
-            yield Objection(
-                "predictions_per_day",
-                f"{request.rows} rows exceed what is left of today's limit of {policy.predictions_per_day}",
-                "raise predictions_per_day under [policy]",
-                "ask again tomorrow, or for fewer rows",
-            )
+        yield from _daily(policy, "predictions", request.rows, "rows", request.predicted)
     elif isinstance(request, DeployRequest):
         yield from _deployment(policy, request)
     elif isinstance(request, LookUpRequest):
-        if not 0 <= request.ids <= policy.lookups_per_day - request.looked_up_today:
-            yield Objection(
-                "lookups_per_day",
-                f"{request.ids} ids exceed what is left of today's limit of {policy.lookups_per_day}",
-                "raise lookups_per_day under [policy]",
-                "ask again tomorrow, or for fewer ids",
-            )
+        yield from _daily(policy, "lookups", request.ids, "ids", request.looked_up)
     elif isinstance(request, ExplainRequest):
         if policy.explanations == NONE:
             yield Objection(
@@ -435,6 +435,18 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         if value is not None and value > most:
             yield Objection(
                 rule, f"{value} {noun} are more than {most}", f"raise {rule} under [policy] to {value} or more", fewer
+            )
+
+
+def _daily(policy: Policy, what: str, asked: int, noun: str, spent: SpentToday) -> Iterator[Objection]:
+    for rule, before in ((f"{what}_per_day", spent.by_all), (f"{what}_per_peer", spent.by_peer)):
+        most: int | None = getattr(policy, rule)
+        if most is not None and not 0 <= asked <= most - before:  # a negative or NaN count is refused too
+            yield Objection(
+                rule,
+                f"{asked} {noun} exceed what is left of today's limit of {most}",
+                f"raise {rule} under [policy]",
+                f"ask again tomorrow, or for fewer {noun}",
             )
 
 

@@ -63,7 +63,7 @@ from veilboost.party.messages import (
     Propose,
     ProposePrediction,
 )
-from veilboost.party.policy import PredictRequest, Request, decide
+from veilboost.party.policy import PredictRequest, Request, SpentToday, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, load_allowed
@@ -392,34 +392,44 @@ class PredictionSession(Session):
 
 
 def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
-    """Count the rows of the day, for all peers together, before any data is read."""
+    """Count the rows of the day, of all peers and of this one, before any data is read."""
     peers = {peer.party: peer.fingerprint or None}
-    spend_daily(settings, PREDICTIONS_FILE, rows, lambda spent: PredictRequest(peers, rows, predicted_today=spent))
+    spend_daily(settings, PREDICTIONS_FILE, peer.party, rows, lambda spent: PredictRequest(peers, rows, spent))
 
 
 def spend_daily(
-    settings: PartySettings, name: str, number: int, request: Callable[[int], Request] | None = None
+    settings: PartySettings,
+    name: str,
+    peer: PartyName,
+    number: int,
+    request: Callable[[SpentToday], Request] | None = None,
 ) -> None:
-    """Add to today's count in a file of the runs folder, if the policy allows the request, given the count so far."""
+    """Add to today's counts in a file of the runs folder, if the policy allows the request, given the counts so far."""
     ledger, today = settings.runs / name, time.strftime("%Y-%m-%d")
     with _COUNTING:
-        spent = spent_today(settings, name)
+        spent, by_peer = spent_today(settings, name)
+        own = by_peer.get(peer, 0)
         if request is not None:
-            decide(settings.policy, request(spent))
+            decide(settings.policy, request(SpentToday(spent, own)))
+        by_peer[peer] = max(own + number, 0)
         with keeping("the count of today's requests cannot be stored"):
-            replace_file(ledger, json.dumps({"day": today, "rows": max(spent + number, 0)}).encode())
+            count = {"day": today, "rows": max(spent + number, 0), "peers": by_peer}
+            replace_file(ledger, json.dumps(count).encode())
 
 
-def spent_today(settings: PartySettings, name: str) -> int:
-    """Today's count in a file of the runs folder."""
+def spent_today(settings: PartySettings, name: str) -> tuple[int, dict[PartyName, int]]:
+    """Today's counts in a file of the runs folder: of all peers, and of each."""
     ledger = settings.runs / name
     try:
         with reading(ledger):
             found = json.loads(ledger.read_text())
-        return int(found["rows"]) if found["day"] == time.strftime("%Y-%m-%d") else 0
+        if found["day"] != time.strftime("%Y-%m-%d"):
+            return 0, {}
+        by_peer = {str(peer): int(rows) for peer, rows in dict(found.get("peers", {})).items()}
+        return int(found["rows"]), by_peer
     except FileNotFoundError:
-        return 0
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return 0, {}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedState(
             f"{ledger} cannot be read, so the requests of today cannot be counted",
             "restore it from a backup; or delete it, which starts the count of today at 0",

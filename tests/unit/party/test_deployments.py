@@ -169,12 +169,12 @@ def test_the_daily_limits_hold(town: Deploying) -> None:
         deploy(town.bank, town.run)
     assert all(each.status.now == "withdrawn" for each in list_deployments(town.settings("telecom")))
     town.stop("shop")
-    town.settle("shop", predictions_per_day=5, lookups_per_day=rows)
+    town.settle("shop", predictions_per_day=500, predictions_per_peer=5, lookups_per_day=rows, lookups_per_peer=rows)
     town.start("shop")
     ids = town.common()
     with deploy(town.bank, town.run) as made:
         town.check(made, ids[:3])
-        with pytest.raises(PeerRefused, match="predictions_per_day"):
+        with pytest.raises(PeerRefused, match="predictions_per_peer"):
             town.score(made, ids[:3])
         town.check(made, ids[:2])
 

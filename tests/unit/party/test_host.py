@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import os
+import time
 import typing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +35,7 @@ from veilboost.party.messages import (
     Propose,
     ProposePrediction,
 )
-from veilboost.party.predicting import spend_predictions
+from veilboost.party.predicting import PREDICTIONS_FILE, spend_predictions, spent_today
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
@@ -375,6 +376,29 @@ def test_a_count_of_predictions_that_cannot_be_read_refuses_predictions(host, ba
             spend_predictions(host.settings, bank, 10)
     file.unlink()
     spend_predictions(host.settings, bank, 10)
+
+
+def test_a_peer_cannot_use_up_what_others_may_predict(host, bank, tmp_path):
+    (tmp_path / "runs").mkdir()
+    telecom = replace(bank, party="telecom")
+    peers = {**host.settings.policy.peers, "telecom": telecom.fingerprint}
+    policy = replace(host.settings.policy, peers=peers, predictions_per_day=25, predictions_per_peer=15)
+    settings = replace(host.settings, policy=policy)
+    spend_predictions(settings, bank, 15)
+    with pytest.raises(AgainstPolicy, match="rule predictions_per_peer refuses"):
+        spend_predictions(settings, bank, 1)
+    spend_predictions(settings, telecom, 10)
+    with pytest.raises(AgainstPolicy, match="rule predictions_per_day refuses"):
+        spend_predictions(settings, telecom, 1)
+    assert spent_today(settings, PREDICTIONS_FILE) == (25, {"bank": 15, "telecom": 10})
+
+
+def test_a_count_without_peers_was_written_by_an_older_release(host, bank, tmp_path):
+    (tmp_path / "runs").mkdir()
+    file = tmp_path / "runs" / PREDICTIONS_FILE
+    file.write_text(json.dumps({"day": time.strftime("%Y-%m-%d"), "rows": 7}))
+    spend_predictions(host.settings, bank, 10)
+    assert spent_today(host.settings, PREDICTIONS_FILE) == (17, {"bank": 10})
 
 
 def test_refused_requests_leave_nothing_behind(host, bank):

@@ -17,6 +17,7 @@ from veilboost.party.policy import (
     ExportRequest,
     Policy,
     PredictRequest,
+    SpentToday,
     TrainRequest,
     decide,
     objections,
@@ -79,7 +80,7 @@ JOB = TrainRequest(
     delta=1e-6,
     epsilon_spent=2.0,
 )
-PREDICT = PredictRequest({"bank": PRINT}, rows=40, predicted_today=60)
+PREDICT = PredictRequest({"bank": PRINT}, rows=40, predicted=SpentToday(60, 10))
 EXPLAIN = ExplainRequest({"bank": PRINT}, assignments=100, assignments_spent=300)
 EXPORT = ExportRequest({"bank": PRINT}, to="bank")
 
@@ -138,7 +139,7 @@ def test_a_job_outside_the_policy_is_refused_by_its_rule(rule: str, change: dict
     [
         ("predictions_per_day", dataclasses.replace(PREDICT, rows=41)),
         ("predictions_per_day", dataclasses.replace(PREDICT, rows=-1)),
-        ("predictions_per_day", dataclasses.replace(PREDICT, predicted_today=101, rows=0)),
+        ("predictions_per_day", dataclasses.replace(PREDICT, predicted=SpentToday(101, 0), rows=0)),
         ("peers", dataclasses.replace(PREDICT, peers={"shop": PRINT})),
         ("assignments_total", dataclasses.replace(EXPLAIN, assignments_spent=901)),
         ("peers", dataclasses.replace(EXPLAIN, peers={"shop": PRINT})),
@@ -205,7 +206,7 @@ def test_a_refusal_gives_away_neither_columns_nor_what_others_did() -> None:
     assert "1 of the 2 features" in said
     for secret in ("secret_column", "visits", "2.345", "0.65", "789", "211", "bank", "telecom"):
         assert secret not in said
-    told = next(objections(POLICY, dataclasses.replace(PREDICT, rows=77, predicted_today=99)))
+    told = next(objections(POLICY, dataclasses.replace(PREDICT, rows=77, predicted=SpentToday(99, 0))))
     assert "99" not in told.what
 
 
