@@ -44,6 +44,7 @@ from veilboost.party.deployment_folder import (
     DeploymentFolder,
     DeploymentStatus,
     deployment_of_run,
+    end_expired,
     list_deployments,
 )
 from veilboost.party.job import run_name
@@ -416,7 +417,7 @@ def withdraw(settings: PartySettings, folder: DeploymentFolder) -> list[PartyNam
     if status.active != settings.name:
         folder.end(WITHDRAWN)
         return []
-    _tell_untold(settings)
+    _finish_earlier(settings)
     untold = _tell(settings, folder, status.parties)
     folder.end(WITHDRAWN, untold)
     return untold
@@ -436,8 +437,9 @@ def _tell(settings: PartySettings, folder: DeploymentFolder, parties: Sequence[P
     return untold
 
 
-def _tell_untold(settings: PartySettings) -> None:
-    """Tell parties about deployments that ended while they could not be reached."""
+def _finish_earlier(settings: PartySettings) -> None:
+    """Do what earlier commands could not: remove secrets, and tell parties that could not be reached of an end."""
+    end_expired(settings)
     for each in list_deployments(settings):
         status = each.status
         if status.untold and time.time() < status.until:
@@ -460,7 +462,7 @@ def _propose(settings: PartySettings, run: str, name: str, version: int, days: f
         )
     if settings.own_data.id is None:
         raise ImpossibleSetting("rows are found by their ids, and the table has none", "name it: id under [data]")
-    _tell_untold(settings)
+    _finish_earlier(settings)
     now = time.time()
     status = DeploymentStatus(
         name=name,

@@ -340,6 +340,9 @@ def test_a_party_that_was_away_is_told_later(town: Deploying) -> None:
         assert [each.status.now for each in list_deployments(shop)] == ["live", "withdrawn", "withdrawn"]
         assert not any(each.status.untold for each in list_deployments(town.bank))
         town.check(third, town.common()[:1])
+    (first.folder.path / "deployment.key").write_bytes(bytes(32))  # as a killed command leaves it
+    assert withdraw(town.bank, third.folder) == []
+    assert not first.folder.has_secrets
     first.close()
     second.close()
 
