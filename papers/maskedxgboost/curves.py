@@ -231,6 +231,8 @@ def utility_plot(rows: Rows, label: str) -> str:
         levels = {row["method"]: row["auc"] for row in own if not row["eps_ap"]}
         for reading in (*READINGS, ENTRY):
             some = [row for row in picked(own, reading=reading) if row["eps_ap"]]
+            if reading == ENTRY:  # as that of the baselines composed
+                some += [row for name in (LDP, FIRST_ORDER) for row in picked(own, reading=COMPOSED, method=name)]
             lines = {name: sorted(point(row, "eps_ap", "auc") for row in of) for name, of in by(some, "method")}
             title = f"{PAPER_NAMES[data]}, epsilon {reading}"
             charts.append(line_chart(title, "epsilon of the active party", "AUC", lines, across=levels))
