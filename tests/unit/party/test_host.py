@@ -381,7 +381,7 @@ def test_a_count_of_predictions_that_cannot_be_read_refuses_predictions(host, ba
 def test_a_peer_cannot_use_up_what_others_may_predict(host, bank, tmp_path):
     (tmp_path / "runs").mkdir()
     telecom = replace(bank, party="telecom")
-    peers = {**host.settings.policy.peers, "telecom": telecom.fingerprint}
+    peers = {**host.settings.policy.peers, "telecom": (telecom.fingerprint,)}
     policy = replace(host.settings.policy, peers=peers, predictions_per_day=25, predictions_per_peer=15)
     settings = replace(host.settings, policy=policy)
     spend_predictions(settings, bank, 15)
