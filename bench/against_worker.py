@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from parties import write_settings
+from settings import write_settings
 
 COMMAND = str(Path(sys.executable).parent / "veilboost")
 # Not the default depth, in whose place `sealed` takes another.

@@ -43,7 +43,7 @@ from sklearn.datasets import make_classification
 from against_worker import process_seconds
 from blocks import replace_block, table
 from common import machine, note, report, today
-from parties import write_settings
+from settings import write_settings
 from veilboost.boost.objective import make_objective
 from veilboost.data.load import load_table
 from veilboost.model.joined import join

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import xgboost as xgb
 
 from common import arguments, note, report
-from parties import write_settings
+from settings import write_settings
 from veilboost.model.export import to_xgboost_json
 from veilboost.model.joined import join
 from veilboost.party.predicting import LivePredictor, load_rows

@@ -38,7 +38,7 @@ from against_worker import process_seconds
 from blocks import replace_block, table
 from common import DEFAULT_DATA, machine, note, today
 from line import LINES, line_to
-from parties import write_settings
+from settings import write_settings
 from veilboost.report.plots import line_chart
 
 ROWS, OWN_COLUMNS = 24_000, 11

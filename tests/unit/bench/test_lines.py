@@ -20,6 +20,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "bench"))
 
 
+def test_no_module_of_the_bench_has_the_name_of_one_of_the_tests() -> None:
+    # Both are imported by name alone: the one that is found first would hide the other.
+    root = Path(__file__).resolve().parents[3]
+    of_tests = {path.stem for path in (root / "tests").glob("*.py")}
+    assert not of_tests & {path.stem for path in (root / "bench").glob("**/*.py")}
+
+
 def test_named_lines_are_the_same_in_the_bench_and_in_plan() -> None:
     shaped = importlib.import_module("line").LINES
     assert {name: (each.rate, each.round_trip) for name, each in shaped.items()} == {
