@@ -227,6 +227,8 @@ def utility_claim(rows: Rows) -> Claim:
 
 def utility_plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
+    across = list(dict.fromkeys(row["method"] for row in rows if not row["eps_ap"]))
+    names = [*dict.fromkeys(row["method"] for row in rows if row["eps_ap"]), *across]
     for data, own in by(rows, "data"):
         levels = {row["method"]: row["auc"] for row in own if not row["eps_ap"]}
         for reading in (*READINGS, ENTRY):
@@ -235,8 +237,8 @@ def utility_plot(rows: Rows, label: str) -> str:
                 some += [row for name in (LDP, FIRST_ORDER) for row in picked(own, reading=COMPOSED, method=name)]
             lines = {name: sorted(point(row, "eps_ap", "auc") for row in of) for name, of in by(some, "method")}
             title = f"{PAPER_NAMES[data]}, epsilon {reading}"
-            charts.append(line_chart(title, "epsilon of the active party", "AUC", lines, across=levels))
-    return sheet(f"{label}: AUC against epsilon", charts)
+            charts.append(line_chart(title, "epsilon of the active party", "AUC", lines, across=levels, order=names))
+    return sheet(f"{label}: AUC against epsilon", charts, names=names, across=across)
 
 
 FIGURE_4, FIGURE_12 = _figure(
