@@ -75,7 +75,8 @@ class _Listener(socket.socket):
     """
 
     def __init__(self, family: socket.AddressFamily, opened: WeakSet[socket.socket], most: int) -> None:
-        super().__init__(family, socket.SOCK_STREAM)
+        # asyncio sends without delay only on sockets whose protocol is named.
+        super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._opened, self._most = opened, most
 
     def accept(self) -> tuple[socket.socket, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -270,6 +271,27 @@ def test_connections_beyond_the_limit_are_closed_and_others_are_answered(
 
         until(answered, "the closed connections are free again")
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_answers_are_sent_without_delay() -> None:
+    # Else an answer of two packets waits for the client's delayed acknowledgement: 40 ms.
+    async def delays() -> int:
+        connected = asyncio.get_running_loop().create_future()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connected.set_result(transport)
+
+        (listener,) = listen("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(Accepted, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            transport = await connected
+            found = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            transport.close()
+            writer.close()
+        return found
+
+    assert asyncio.run(delays())
 
 
 def test_a_port_that_is_taken_is_a_coded_error() -> None:
