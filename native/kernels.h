@@ -74,12 +74,17 @@ class RowRuns {
     }
   }
 
-  // Calls body(run, thread) for every run.
+  // Calls body(run, thread) for every run. Each thread begins with a share of its own, then helps the others.
   template <class Body>
   void each(Body body) const {
-    std::atomic<std::size_t> next{0};
+    std::vector<std::atomic<std::size_t>> next(threads);
+    const auto share = [&](std::size_t thread) { return runs.size() * thread / threads; };
+    for (std::size_t thread = 0; thread < threads; ++thread) next[thread] = share(thread);
     in_parallel(threads, [&](std::size_t thread) {
-      for (std::size_t number; (number = next++) < runs.size();) body(runs[number], thread);
+      for (std::size_t turn = 0; turn < threads; ++turn) {
+        const std::size_t whose = (thread + turn) % threads, last = share(whose + 1);
+        for (std::size_t number; (number = next[whose]++) < last;) body(runs[number], thread);
+      }
     });
   }
 
@@ -87,7 +92,7 @@ class RowRuns {
   std::vector<Run> runs;
 
  private:
-  static constexpr std::size_t kRunsPerThread = 4;
+  static constexpr std::size_t kRunsPerThread = 8;
 };
 
 void bind_binning(nb::module_& module);

@@ -180,9 +180,7 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   };
   // Of each run: how many rows go left, and where the first rows that go left and right are stored.
   std::vector<std::size_t> lefts(runs.runs.size()), left_at(runs.runs.size()), right_at(runs.runs.size());
-  runs.each([&](const RowRuns::Run& run, std::size_t) {
-    lefts[run.number] = left[run.node].lefts(place_of(run), run.rows());
-  });
+  for (const RowRuns::Run& run : runs.runs) lefts[run.number] = left[run.node].lefts(place_of(run), run.rows());
   std::size_t placed = 0;
   for (std::size_t k = 0, next = 0; k < nodes; ++k) {
     const std::size_t own = next;
