@@ -160,7 +160,14 @@ def test_a_sealed_file_says_what_is_wrong_with_it(tmp_path, monkeypatch):
         at_rest.write(file, content)
         assert at_rest.read(file) == content
     sealed = file.read_bytes()
-    for damaged in (sealed[:-1], sealed[:-128], sealed[:30], sealed[:24], sealed[:-1] + b"\0", sealed + b"\0" * 128):
+    for damaged in (
+        sealed[:-1],
+        sealed[:-128],
+        sealed[:30],
+        sealed[:24],
+        sealed[:-1] + bytes([sealed[-1] ^ 1]),
+        sealed + b"\0" * 128,
+    ):
         file.write_bytes(damaged)
         with pytest.raises(WrongStorageKey):
             at_rest.read(file)

@@ -169,7 +169,11 @@ def test_a_value_beside_its_ciphertext_is_read_by_its_purpose_only():
     sealed = seal_value(KEYS.for_purpose(1), -2.5, Csprng())
     assert len(sealed) == SEALED_BYTES
     assert read_value(KEYS.for_purpose(1), sealed) == -2.5
-    for keys, content in ((KEYS.for_purpose(2), sealed), (KEYS.for_purpose(1), sealed[:-1] + b"\0"), (KEYS, b"")):
+    for keys, content in (
+        (KEYS.for_purpose(2), sealed),
+        (KEYS.for_purpose(1), sealed[:-1] + bytes([sealed[-1] ^ 1])),
+        (KEYS, b""),
+    ):
         with pytest.raises(MalformedMessage):
             read_value(keys, content)
 

@@ -218,7 +218,13 @@ def test_damaged_arrays(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_share(parts[ACTIVE], tmp_path)
     file = tmp_path / "arrays.npz"
     content = file.read_bytes()
-    for damaged in (b"", content[:-1], content[:100], content + b"x", content[:500] + b"?" + content[501:]):
+    for damaged in (
+        b"",
+        content[:-1],
+        content[:100],
+        content + b"x",
+        content[:500] + bytes([content[500] ^ 1]) + content[501:],
+    ):
         file.write_bytes(damaged)
         with pytest.raises(DamagedModel):
             load_share(tmp_path)
