@@ -19,7 +19,6 @@ import numpy as np
 from veilboost.data.categories import MAX_CATEGORIES
 from veilboost.data.columns import (
     ArrowColumn,
-    ArrowTable,
     feature_column,
     id_values,
     kind_of,
@@ -178,17 +177,16 @@ def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]
 
 def _convert(read: Read, selection: Selection, rules: SchemaRules, max_categories: int | None) -> TableReport:
     """Convert every column that can be, and collect the errors of the others."""
-    table, typed = read.table, read.typed
-    there, rows = set(table.column_names), table.num_rows
+    columns, rows, typed, pool = read.columns, read.rows, read.typed, pyarrow().default_memory_pool()
     errors = [*read.errors, *category_errors(selection)]
     notes: list[Note] = []
 
     def converted(name: str | None, convert: Callable[..., Any]) -> Any:
         """The converted column; None if no column is named or it cannot be used."""
-        if name is None or name not in there:
+        if name is None or name not in columns:
             return None
-        try:
-            return convert(name, without_markers(table.column(name), selection.missing_values))
+        try:  # the source's column is not kept beside the converted one
+            return convert(name, without_markers(columns.pop(name), selection.missing_values))
         except VeilBoostError as error:
             errors.append(error)
             return None
@@ -196,13 +194,14 @@ def _convert(read: Read, selection: Selection, rules: SchemaRules, max_categorie
     def feature(name: str, source: ArrowColumn) -> Column | None:
         declared = name in selection.categorical
         column = feature_column(name, source, categorical=declared, typed=typed)
+        pool.release_unused()  # otherwise it keeps what reading and converting took, more than the table
         kept = check_columns((column,), rules)
         if max_categories is not None:
             notes.extend(column_notes(column, kind_of(source), rules, declared, max_categories))
         return kept[0] if kept else None
 
     names = selection.features or ()
-    if there or not read.errors:
+    if columns or not read.errors:
         errors.extend(_caught(lambda: check_size(rows, len(names), selection.label is not None)))
     if rows == 0:
         return TableReport(errors=tuple(errors))
@@ -211,10 +210,10 @@ def _convert(read: Read, selection: Selection, rules: SchemaRules, max_categorie
         ids = converted(selection.id, partial(id_values, typed=typed))
     labels, classes = converted(selection.label, partial(label_values, typed=typed)) or (None, None)
     weights = converted(selection.weight, weight_values)
-    columns = tuple(column for column in (converted(name, feature) for name in names) if column is not None)
+    features = tuple(column for column in (converted(name, feature) for name in names) if column is not None)
     if not errors:
-        errors.extend(_caught(lambda: check_size(rows, len(columns), selection.label is not None)))
-    loaded = None if errors else PartyTable(ids, columns, labels, classes, weights)
+        errors.extend(_caught(lambda: check_size(rows, len(features), selection.label is not None)))
+    loaded = None if errors else PartyTable(ids, features, labels, classes, weights)
     return TableReport(rows, tuple(errors), tuple(notes), loaded)
 
 
@@ -249,17 +248,23 @@ _READER_ERRORS = (OSError, ValueError, TypeError, RuntimeError, LookupError, EOF
 
 @dataclass(frozen=True)
 class Read:
-    """The selected columns of a source.
+    """The selected columns of a source, which a reader may take out one by one, so that they are not kept.
 
     `names` are all columns of the source. `typed` is False if types were inferred from text; `label` is set if the
     format itself has a label. `errors` are about selected columns that are not in the table.
     """
 
-    table: ArrowTable
+    columns: dict[str, ArrowColumn]
+    rows: int
     names: tuple[str, ...]
     errors: tuple[VeilBoostError, ...]
     typed: bool = True
     label: str | None = None
+
+
+def _columns_of(table: Any) -> tuple[dict[str, ArrowColumn], int]:
+    """The columns of an Arrow table by name, and the number of its rows."""
+    return dict(zip(table.column_names, table.columns, strict=True)), table.num_rows
 
 
 def read_source(source: object, selection: Selection) -> Read:
@@ -304,8 +309,8 @@ def _read_path(path: Path, format: str | None, selection: Selection) -> Read:
 def _chosen(table: Any, selection: Selection, *, typed: bool = True) -> Read:
     names = tuple(table.column_names)
     check_names(names)
-    chosen = cast(ArrowTable, table.select(selection.choose(names)))
-    return Read(chosen, names, tuple(absence_errors(names, selection)), typed)
+    chosen = table.select(selection.choose(names))
+    return Read(*_columns_of(chosen), names, tuple(absence_errors(names, selection)), typed)
 
 
 def _format_of(path: Path) -> str:
@@ -345,7 +350,7 @@ def _read_parquet(path: Path, selection: Selection) -> Read:
     errors = tuple(absence_errors(every, selection))
     try:
         whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
-        return Read(cast(ArrowTable, whole), every, errors)
+        return Read(*_columns_of(whole), every, errors)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         raise MixedTypes(f"the files in {str(path)!r} disagree on whether a column is numbers or text") from None
 
@@ -391,7 +396,7 @@ def _read_libsvm(path: Path, selection: Selection) -> Read:
         dense = matrix[:, number].toarray().ravel() if number < width else np.zeros(len(label))
         columns[f"f{number}"] = to_float32(dense)
     errors = tuple(absence_errors(columns, selection))
-    return Read(table_of(columns), tuple(columns), errors, label=LIBSVM_LABEL)
+    return Read(*_columns_of(table_of(columns)), tuple(columns), errors, label=LIBSVM_LABEL)
 
 
 _READERS: dict[str, Callable[[Path, Selection], Read]] = {
@@ -466,7 +471,7 @@ def _read_pandas(frame: Any, selection: Selection) -> Read:
                 arrays[name] = pa.array(_print_each(series), pa.large_string())
             else:
                 errors.append(mixed(name, name in selection.roles.values()))
-    return Read(cast(ArrowTable, pa.table(arrays)), names, tuple(errors))
+    return Read(*_columns_of(pa.table(arrays)), names, tuple(errors))
 
 
 def _read_polars(frame: Any, selection: Selection) -> Read:
@@ -474,7 +479,7 @@ def _read_polars(frame: Any, selection: Selection) -> Read:
     lazy = frame.lazy()
     names = tuple(lazy.collect_schema().names())
     chosen = lazy.select(selection.choose(names)).collect()
-    return Read(cast(ArrowTable, chosen.to_arrow()), names, tuple(absence_errors(names, selection)))
+    return Read(*_columns_of(chosen.to_arrow()), names, tuple(absence_errors(names, selection)))
 
 
 def _print_each(series: Any) -> list[str | None]:

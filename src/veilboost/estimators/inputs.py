@@ -174,7 +174,7 @@ def read_frame(
             table = PartyTable(np.arange(len(frame), dtype=np.int64), ())
         else:
             source = read_source(frame, Selection(id=id, features=()))
-            table = PartyTable(id_values(id, source.table.column(id), typed=True), ())
+            table = PartyTable(id_values(id, source.columns[id], typed=True), ())
         return TableReport(table.rows, table=table)
     return check_table(
         frame,

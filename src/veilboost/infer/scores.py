@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.data.columns import ArrowTable, Kind, floats, id_values, kind_of, pyarrow, table_of
+from veilboost.data.columns import ArrowColumn, Kind, floats, id_values, kind_of, pyarrow, table_of
 from veilboost.data.load import read_source
 from veilboost.data.schema import Selection
 from veilboost.durable import replacing
@@ -141,17 +141,17 @@ def read_scores(file: Path, id: str | None = None) -> Scores:
 
     `id` is the id column; None: the first column of the file.
     """
-    columns = read_source(file, Selection()).table.column_names
+    columns = list(read_source(file, Selection()).columns)
     if not columns or id not in (None, *columns):
         raise MissingColumn(f"{str(file)!r} has no id column {id or ''}".rstrip(), "name it with --id")
     id = id or columns[0]
     read = read_source(file, Selection(id=id))  # ids keep their spelling only in a column that is known to hold them
-    ids = id_values(id, read.table.column(id), typed=read.typed)
+    ids = id_values(id, read.columns[id], typed=read.typed)
     others = [name for name in columns if name != id]
     last = next((name for name in (PREDICTED, "predicted_") if name in others), None)
     one = next((name for name in (SCORE, "score_") if name in others), None)
     if last is None and one is not None:
-        return Scores(ids, _numbers(one, read.table), id_name=id)
+        return Scores(ids, _numbers(one, read.columns[one]), id_name=id)
     names = [] if last is None else others[: others.index(last)]  # a status and an explanation come after it
     if len(names) < 2:
         raise MissingColumn(
@@ -159,11 +159,10 @@ def read_scores(file: Path, id: str | None = None) -> Scores:
             "give a file that veilboost predict wrote",
         )
     classes = tuple(name.removeprefix("class ") if name[6:] in (id, PREDICTED) else name for name in names)
-    return Scores(ids, np.stack([_numbers(name, read.table) for name in names], axis=1), classes, id)
+    return Scores(ids, np.stack([_numbers(name, read.columns[name]) for name in names], axis=1), classes, id)
 
 
-def _numbers(name: str, table: ArrowTable) -> Float64Array:
-    column = table.column(name)
+def _numbers(name: str, column: ArrowColumn) -> Float64Array:
     if kind_of(column) not in (Kind.NUMBER, Kind.NOTHING):
         raise MixedTypes(f"the column {name!r} holds {kind_of(column).value}", "give scores as numbers")
     return floats(column)

@@ -296,8 +296,8 @@ def load_rows(
         raise ImpossibleSetting("new rows have neither an id nor a column", "name the id under [data]")
     selection = Selection(id=id, features=())
     read = read_source(source, selection)
-    check_size(read.table.num_rows, 0, has_label=True)
-    return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())
+    check_size(read.rows, 0, has_label=True)
+    return PartyTable(id_values(id, read.columns[id], typed=read.typed), ())
 
 
 def _messages(explain: bool) -> tuple[type[Message], ...]:
