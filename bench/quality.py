@@ -2,14 +2,7 @@
 
     python bench/quality.py --data DIR
 
-Columns are divided between two parties. The bounds of the project: AUC within 0.003, multiclass error within 0.5
-points, all other losses within 0.3 %, always in the direction "not worse than", for the mean over the seeds, each of
-which draws other test rows. `spread` is the standard deviation of the difference over the seeds: where it is larger
-than the bound, one seed shows nothing. `exported` is the largest difference between predictions of a model and of
-XGBoost with the file that the model was exported to, divided by the mean prediction. `same_bins` is the share of test
-rows for which both systems predict the same (to 0.0001 of the mean prediction) if they have the same bins, gradients of
-30 bits, and categories split one against the rest, for one seed. It is 1 except for ties: the differences above come
-from the cuts that each system chooses, from the grid of gradients and from the order of categories.
+ABOUT explains the columns of its table.
 """
 
 from __future__ import annotations
@@ -33,6 +26,16 @@ from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.protocols.constraints import constrained, without_constraints
+
+ABOUT = (
+    "Columns are divided between two parties, XGBoost has all of them. Means over the seeds, each of which draws other "
+    "test rows; `spread` is the standard deviation of the difference over the seeds. `within bound`: AUC not more than "
+    "0.003 lower, multiclass error not more than 0.5 points and other losses not more than 0.3 % higher. A difference "
+    "of less than two of spread / sqrt(seeds) shows nothing. `exported`: the largest difference between predictions of "
+    "a model and of XGBoost with the exported file, relative to the mean prediction. `same bins`: the share of test "
+    "rows for which both systems predict the same if they have the same bins; where it is 1, differences come from the "
+    "cuts that each system chooses."
+)
 
 SETS = [
     ("adult", "binary", "auc"),
@@ -202,7 +205,7 @@ def main() -> None:
             f"same bins {same_bins:.5f}  {verdict}"
         )
     settings = {key: getattr(options, key) for key in ("trees", "max_bin", "learning_rate", "seeds")}
-    report({"benchmark": "quality", "settings": settings, "rows": rows})
+    report({"benchmark": "quality", "about": ABOUT, "settings": settings, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from peers.columns import as_markdown
 HERE = Path(__file__).parents[1] / "docs"
 FOLDER, PAGE = HERE / "results", HERE / "results.md"
 KEPT = ("claim.json", "cells.jsonl", "table.csv", "plot.svg")
-APART = {"machine", "benchmark", "measured"}
+APART = {"machine", "benchmark", "measured", "about"}
 MOST_ROWS = 60
 
 
@@ -74,6 +74,7 @@ def page(folder: Path = FOLDER) -> str:
     for name, result in benches.items():
         when = f", measured on {result['measured']}" if "measured" in result else ""
         parts += [f"## Benchmark: {name}", f"From [{name}.json](results/{name}.json), by `bench/{name}.py`{when}."]
+        parts += [result["about"]] if "about" in result else []
         parts += list(_tables(result, ""))
     return "\n\n".join(parts) + "\n"
 
