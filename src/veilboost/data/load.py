@@ -161,8 +161,10 @@ def check_table(
         read = _read(source, selection, format, query)
     except VeilBoostError as error:
         return TableReport(errors=(error,))
-    if selection.label is None:
+    if selection.label is None and read.label is not None:
         selection = replace(selection, label=read.label)
+        if errors := tuple(role_errors(selection)):
+            return TableReport(errors=errors)
     selection = replace(selection, features=feature_names(read.names, selection))
     return _convert(read, selection, rules, max_categories)
 

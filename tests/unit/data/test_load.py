@@ -176,6 +176,14 @@ def test_libsvm_absent_is_zero_and_columns_keep_the_numbers_of_the_file(tmp_path
     assert load_table(packed).names == ("f0", "f1")
 
 
+@pytest.mark.parametrize("role", [{"id": "label"}, {"weight": "label"}, {"features": ["label", "f1"]}])
+def test_libsvm_label_has_no_other_role(tmp_path: Path, role: dict[str, Any]) -> None:
+    file = tmp_path / "rows.svm"
+    file.write_text("1 1:0.5\n2 1:0.25\n")
+    with pytest.raises(errors.UnsupportedCombination, match="label"):
+        load_table(file, **role)
+
+
 def test_libsvm_column_beyond_the_last_is_zero_when_named(tmp_path: Path) -> None:
     path = tmp_path / "few.txt"
     path.write_text("1 1:2\n0 2:5\n")
