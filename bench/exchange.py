@@ -49,10 +49,11 @@ class Exchange:
 
 
 def recorded_exchange(tables: Mapping[str, PartyTable], active: str, config: TrainingConfig) -> Exchange:
-    """The exchange of the last of three trees, with two parties and one tree a round."""
+    """The exchange of the last of three trees, with two parties and one tree a round; every level is encrypted in runs,
+    which name the rows of its nodes."""
     found = Exchange()
     with _watched(found):
-        simulate_training(tables, active, "lattice", replace(config, n_estimators=3))
+        simulate_training(tables, active, "lattice", replace(config, n_estimators=3, options={"layout": "runs"}))
     found.levels = found.levels[-config.max_depth :]
     return found
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
 
+from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.types import Column
 
@@ -211,3 +212,21 @@ def test_what_is_added_keeps_the_order_of_the_systems_and_the_other_data_sets(
     monkeypatch.setattr(sys, "argv", ["table.py", *arguments, "--only", "no such system", "--resume"])
     table.main()
     assert json.loads((tmp_path / "peers.json").read_text())["sets"]["california_housing"]["runs"] == 3
+
+
+def test_the_recorded_exchange_has_the_rows_of_every_level(load: Any) -> None:
+    """What `heu_ou.py` is given: gradients, bins, and the nodes that a tree sums."""
+    rng = np.random.default_rng(2)
+    ids, values = [f"c{row}" for row in range(300)], rng.normal(size=(4, 300))
+    columns = [Column(f"x{k}", each) for k, each in enumerate(values)]
+    label = (values[0] + values[3] > 0).astype(np.float64)
+    tables = {"active": PartyTable(ids, columns[:2], label), "passive": PartyTable(ids, columns[2:])}
+    config = TrainingConfig(objective="binary", max_depth=3, max_bin=8)
+    found = load("exchange").recorded_exchange(tables, "active", config)
+    assert (found.pairs.shape, found.bins.shape) == ((300, 2), (300, 2))
+    assert found.pairs.any()
+    assert [len(rows) for rows in found.levels[0]] == [300]
+    assert len(found.levels) == 3
+    for level in found.levels[1:]:  # of two siblings the smaller one
+        rows = np.concatenate(level)
+        assert len(np.unique(rows)) == len(rows) <= 150
