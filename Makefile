@@ -41,7 +41,7 @@ drill: .venv/developer
 # Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,
 # so that small arrays are checked too. A run that does not call every kernel fails.
 KERNEL_TESTS := tests/unit/align/test_align_primitives.py tests/unit/boost/test_arrays.py tests/unit/boost/test_kernels.py \
-  tests/unit/boost/test_shap.py tests/unit/crypto \
+  tests/unit/boost/test_shap.py tests/unit/boost/test_threads.py tests/unit/crypto \
   tests/unit/infer/test_walk_kernels.py tests/unit/protocols/test_mal_stumps.py \
   tests/unit/protocols/test_masked_kernels.py tests/unit/secure_inference/test_lattice.py
 sanitize: .venv/developer

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <thread>
 #include <vector>
 
 #include "arrays.h"
+#include "threads.h"
 
 // Two versions if the loader can choose between them; without fused operations both give the same bits.
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -22,17 +22,7 @@
 #define VEILBOOST_WIDE
 #endif
 
-// Calls body(part) for part = 0 .. parts-1, each on its own thread; parts = 1 runs on this thread.
-template <class Body>
-void in_parallel(std::size_t parts, Body body) {
-  std::vector<std::thread> helpers;
-  helpers.reserve(parts > 0 ? parts - 1 : 0);
-  for (std::size_t part = 1; part < parts; ++part) helpers.emplace_back(body, part);
-  if (parts > 0) body(0);
-  for (auto& helper : helpers) helper.join();
-}
-
-// A thread costs tens of microseconds to start: give each at least this many row-by-column steps.
+// A thread takes tens of microseconds to wake: give each at least this many row-by-column steps.
 inline std::size_t useful_threads(std::size_t steps, std::size_t threads) {
   constexpr std::size_t kStepsPerThread = 200000;
   const std::size_t worthwhile = steps / kStepsPerThread;
