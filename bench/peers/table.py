@@ -286,7 +286,7 @@ def measure_set(
 
 def write(sets: Mapping[str, Mapping[str, Any]], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    ordered = {name: sets[name] for name in SETS if name in sets}
+    ordered = {name: sets[name] for name in (*SETS, *sets) if name in sets}
     (out / "peers.json").write_text(json.dumps({"benchmark": "peers", "sets": ordered}, indent=2) + "\n")
     for name, found in ordered.items():
         with (out / f"peers-{name}.csv").open("w", newline="") as file:

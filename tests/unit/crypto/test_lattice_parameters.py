@@ -13,6 +13,7 @@ from veilboost.crypto.lattice.keys import (
     DEGREE,
     ERROR_SIGMA,
     FAMILIES,
+    LEAST_NARROWED,
     LEAST_RUN,
     MOST_LOG_FLOOD,
     MOST_RUN,
@@ -115,13 +116,31 @@ def test_the_largest_sum_is_the_largest_that_cannot_wrap_around(log_flood):
 
 @settings(deadline=None)
 @given(**shapes, bits=st.integers(0, 31))
-def test_a_job_has_the_least_flood_that_hides_the_sums_of_its_blocks(rows, slots, features, bits):
+def test_a_job_has_the_least_scale_that_hides_the_sums_of_its_blocks(rows, slots, features, bits):
     def fits(sizes: Sizes) -> bool:
-        block = min(rows, sizes.largest_sum // 2**bits)
-        return block >= min(rows, LEAST_RUN) and sizes_for(block, slots, features).log_flood <= sizes.log_flood
+        block, least = min(rows, sizes.largest_sum // 2**bits), LEAST_NARROWED if sizes.narrowing else LEAST_RUN
+        return block >= min(rows, least) and sizes_for(block, slots, features).log_flood <= sizes.log_flood
 
-    fitting = [sizes for sizes in map(Sizes, range(57, MOST_LOG_FLOOD + 1)) if fits(sizes)]
+    fitting = [sizes for sizes in map(Sizes.of_scale, range(59, 100)) if fits(sizes)]
     assert sizes_for_job(rows, bits, slots, features) == min(fitting, default=None)
+
+
+@given(log_delta=st.integers(-100, 200))
+def test_the_scale_tells_the_flooding(log_delta):
+    sizes = Sizes.of_scale(log_delta)
+    assert sizes.log_delta == log_delta
+    assert sizes.log_flood <= MOST_LOG_FLOOD
+    assert sizes.narrowing == max(0, log_delta - 64)
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12, 16, 20])
+def test_fewer_bits_never_leave_a_job_without_room(bits):
+    """Blocks are as large as sums allow; where the most flooding does not hide as many rows, they are smaller."""
+    for rows, slots, features in ((10**7, 640, 10), (10**6, 3200, 50), (10**6, 6400, 100), (27_572, 3000, 118)):
+        sizes = sizes_for_job(rows, bits, slots, features)
+        assert sizes is not None
+        assert sizes.rows_per_block(bits) >= min(rows, 8191)
+    assert sizes_for_job(10**7, 12, 640, 10) == Sizes(62, narrowing=1)
 
 
 def test_some_sizes_by_hand():

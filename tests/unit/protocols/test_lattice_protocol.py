@@ -15,7 +15,8 @@ from lattices import engine_names, use_engine
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.keys import POLYNOMIAL_BYTES, Blocks, Sizes
+from veilboost.crypto.lattice import keys
+from veilboost.crypto.lattice.keys import LEAST_NARROWED, POLYNOMIAL_BYTES, Blocks, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
 from veilboost.protocols.lattice import runs_active
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums, cut_into_blocks
@@ -62,6 +63,27 @@ def test_a_wide_table_gives_the_model_of_plain():
     tables = split_among(columns, make_labels(6, columns), 2)
     config = TrainingConfig(objective="binary", n_estimators=1, max_depth=2, max_bin=64)
     assert sha(in_runs(tables, config)) == sha(train(tables, config))
+
+
+def test_nodes_that_the_most_flooding_does_not_hide_are_divided(monkeypatch):
+    """As with ten million rows, or fewer and thousands of bins: at a larger scale a sum has room for fewer rows."""
+    monkeypatch.setattr(keys, "MOST_LOG_FLOOD", 57)
+    monkeypatch.setattr(keys, "LEAST_NARROWED", 64)
+    columns = make_columns(6, 2500, numeric=40)
+    tables = split_among(columns, make_labels(6, columns), 2)
+    config = TrainingConfig(objective="binary", n_estimators=1, max_depth=2, max_bin=32)
+    scales: list[int] = []
+    ask = runs_active.LevelsInRuns.ask
+
+    def asked(self, *arguments):
+        waiting = ask(self, *arguments)
+        scales.append(self._sizes.narrowing)
+        assert self.blocks > 1
+        return waiting
+
+    monkeypatch.setattr(runs_active.LevelsInRuns, "ask", asked)
+    assert sha(in_runs(tables, config)) == sha(train(tables, config))
+    assert min(scales) > 0
 
 
 def test_gradients_beyond_what_can_be_summed_are_refused(monkeypatch):
@@ -258,6 +280,21 @@ def test_one_row_at_a_time_is_refused(monkeypatch):
     monkeypatch.setattr(runs_active, "sizes_for_job", lambda *_: Sizes(62))
     with pytest.raises(MalformedMessage, match="no room"):
         in_runs(tables, config)
+
+
+def test_a_scale_that_cuts_nodes_into_fewer_than_4096_rows_is_refused(monkeypatch):
+    """Only much flooding for wide tables needs such a scale, and no table is so wide that it needs smaller blocks."""
+    tables, config = scene(rows=5000)
+    bits = config.gradient_bits
+    refused = next(sizes for sizes in map(Sizes.of_scale, range(65, 99)) if sizes.rows_per_block(bits) < LEAST_NARROWED)
+    for sizes, expected in (
+        (refused, pytest.raises(MalformedMessage, match="no room")),
+        (None, contextlib.nullcontext()),
+    ):
+        log_delta = refused.log_delta - (sizes is None)
+        monkeypatch.setattr(runs_active, "sizes_for_job", lambda *_, scale=log_delta: Sizes.of_scale(scale))
+        with expected:
+            in_runs(tables, config)
 
 
 def test_where_a_node_is_cut_depends_on_row_numbers_alone():

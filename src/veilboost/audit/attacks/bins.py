@@ -243,11 +243,11 @@ class SumsReader:
                 EncryptedSums(np.concatenate([e.sums for e in answers]), np.concatenate([e.masks for e in answers])),
                 request.run,
                 self._layout.slots,
-                Sizes(request.log_delta - 2),
+                Sizes.of_scale(request.log_delta),
                 1,
             )
             node, _ = cut_into_blocks(
-                level.build, self._rows, Sizes(request.log_delta - 2).rows_per_block(self._value_bits)
+                level.build, self._rows, Sizes.of_scale(request.log_delta).rows_per_block(self._value_bits)
             )
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
             np.add.at(sums, node, by_block)

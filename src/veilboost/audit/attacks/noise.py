@@ -77,7 +77,7 @@ def _read_runs(secret: SecretKey, opening: LatticeRound, request: LatticeRequest
     end, bins = np.array([rows]), np.minimum(np.arange(rows, dtype=np.int32), read)[:, None]
     blocks = Blocks(np.arange(rows, dtype=np.int32), np.zeros(1, dtype=np.int64), end, request.run)
     slots, start = np.array([read + 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
-    sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
+    sizes, sent = Sizes.of_scale(request.log_delta), Ciphertext(request.seed.tobytes(), request.ciphertext)
     public = PublicKey(opening.key_seed.tobytes(), opening.key)
     sums = public.sum(sent, blocks, [bins], start, start, slots, sizes, 1)
     return secret.decrypt(sums, request.run, read + 1, sizes, 1)[0, :read, 0]

@@ -33,6 +33,7 @@ ERROR_COINS = 21  # centred binomial errors
 ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
 FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends only on the sums: 2^-40
 LEAST_RUN, MOST_RUN = 64, DEGREE
+LEAST_NARROWED = 1 << 12  # rows of a block, where narrowing makes it smaller
 MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
 TERNARY_VARIANCE = 2 / 3
@@ -42,14 +43,24 @@ _LEAST_LOG_FLOOD = 57  # smaller floods leave no room for the rounding of the mo
 @dataclass(frozen=True, order=True)
 class Sizes:
     """Messages are scaled by 2^log_delta and result coefficients flooded by 2^log_flood; sums of magnitude up to
-    `largest_sum` are decrypted exactly."""
+    `largest_sum` are decrypted exactly.
+
+    `narrowing` halves the largest sum so many times: where even the most flooding does not hide sums of as many rows as
+    have room, nodes are divided into more blocks.
+    """
 
     log_flood: int
+    narrowing: int = 0
+
+    @classmethod
+    def of_scale(cls, log_delta: int) -> Sizes:
+        log_flood = min(log_delta - 2, MOST_LOG_FLOOD)
+        return cls(log_flood, log_delta - 2 - log_flood)
 
     @property
     def log_delta(self) -> int:
         # Flood, noise and rounding together stay below delta / 2: 2^f + 2^(f-1) + ... < 2^(f+1).
-        return self.log_flood + 2
+        return self.log_flood + 2 + self.narrowing
 
     @property
     def largest_sum(self) -> int:
@@ -58,6 +69,16 @@ class Sizes:
     def rows_per_block(self, value_bits: int) -> int:
         """How many rows of values up to 2^value_bits one sum can hold."""
         return self.largest_sum >> value_bits
+
+    def has_room(self, rows: int, value_bits: int) -> bool:
+        """Whether blocks of a job with this many rows are large enough: smaller ones reveal more."""
+        least = LEAST_NARROWED if self.narrowing else LEAST_RUN
+        return self.rows_per_block(value_bits) >= min(rows, least)
+
+    def hides(self, rows: int, value_bits: int, slots: int, features: int) -> bool:
+        """Whether the flood hides the sums of each block of a job with this many rows."""
+        block = min(rows, self.rows_per_block(value_bits))
+        return sizes_for(block, slots, features).log_flood <= self.log_flood
 
 
 def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
@@ -76,15 +97,16 @@ def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
 
 
 def sizes_for_job(rows: int, value_bits: int, slots: int, features: int) -> Sizes | None:
-    """The smallest flooding that hides the sums of a job with this many rows and values of at most 2^value_bits.
+    """The smallest scale that hides the sums of a job with this many rows and values of at most 2^value_bits.
 
-    More flooding leaves less room for sums, so a block has fewer rows and needs less flooding. None if there is no room
-    even for one run of rows.
+    A larger scale leaves less room for sums, so a block has fewer rows and needs less flooding. None if no scale leaves
+    room for a block.
     """
-    for log_flood in range(_LEAST_LOG_FLOOD, MOST_LOG_FLOOD + 1):
-        sizes = Sizes(log_flood)
-        block = min(rows, sizes.rows_per_block(value_bits))
-        if block >= min(rows, LEAST_RUN) and sizes_for(block, slots, features).log_flood <= log_flood:
+    for log_delta in itertools.count(_LEAST_LOG_FLOOD + 2):
+        sizes = Sizes.of_scale(log_delta)
+        if not sizes.has_room(rows, value_bits):
+            return None
+        if sizes.hides(rows, value_bits, slots, features):
             return sizes
     return None
 

@@ -12,15 +12,12 @@ from veilboost.boost.rows import RowGroups
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import (
     FAMILIES,
-    LEAST_RUN,
-    MOST_LOG_FLOOD,
     SEED_BYTES,
     Blocks,
     Ciphertext,
     EncryptedSums,
     PublicKey,
     Sizes,
-    sizes_for,
     span_seed,
 )
 from veilboost.errors import MalformedMessage, UnexpectedMessage
@@ -94,14 +91,13 @@ class AnswersInRuns(PassiveLayout):
     def _checked(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Incoming:
         if not isinstance(message, messages.LatticeRequest):
             raise UnexpectedMessage("a request of another protocol")
-        layout, rows, sizes = state.block.layout, self.context.rows, Sizes(message.log_delta - 2)
-        if not 0 <= sizes.log_flood <= MOST_LOG_FLOOD:
-            raise MalformedMessage("the scale of the values leaves no room to flood the sums")
+        layout, rows, sizes = state.block.layout, self.context.rows, Sizes.of_scale(message.log_delta)
         # Sums of few rows reveal more, so public bounds and not the request determine the blocks of a node.
-        most = sizes.rows_per_block(messages.value_bits(self.job.config, self.job.weight_bits) + self._noise_bits)
-        if most < min(rows, LEAST_RUN) or sizes_for(min(rows, most), layout.slots, layout.features) > sizes:
+        bits = messages.value_bits(self.job.config, self.job.weight_bits) + self._noise_bits
+        fits = sizes.log_flood >= 0 and sizes.has_room(rows, bits)
+        if not fits or not sizes.hides(rows, bits, layout.slots, layout.features):
             raise MalformedMessage("the scale of the values leaves no room to flood the sums")
-        node, count = messages.cut_into_blocks(build, rows, most)
+        node, count = messages.cut_into_blocks(build, rows, sizes.rows_per_block(bits))
         if len(message.run) != len(node):
             raise MalformedMessage("the ciphertexts are of other blocks of rows")
         end = count.cumsum()
