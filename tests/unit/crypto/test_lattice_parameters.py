@@ -118,7 +118,7 @@ def test_the_largest_sum_is_the_largest_that_cannot_wrap_around(log_flood):
 @given(**shapes, bits=st.integers(0, 31))
 def test_a_job_has_the_least_scale_that_hides_the_sums_of_its_blocks(rows, slots, features, bits):
     def fits(sizes: Sizes) -> bool:
-        block, least = min(rows, sizes.largest_sum // 2**bits), LEAST_NARROWED if sizes.narrowing else LEAST_RUN
+        block, least = min(rows, sizes.largest_sum // 2**bits, 2**20), LEAST_NARROWED if sizes.narrowing else LEAST_RUN
         return block >= min(rows, least) and sizes_for(block, slots, features).log_flood <= sizes.log_flood
 
     fitting = [sizes for sizes in map(Sizes.of_scale, range(59, 100)) if fits(sizes)]
@@ -140,7 +140,8 @@ def test_fewer_bits_never_leave_a_job_without_room(bits):
         sizes = sizes_for_job(rows, bits, slots, features)
         assert sizes is not None
         assert sizes.rows_per_block(bits) >= min(rows, 8191)
-    assert sizes_for_job(10**7, 12, 640, 10) == Sizes(62, narrowing=1)
+    assert sizes_for_job(10**7, 12, 640, 10) == Sizes(61)
+    assert sizes_for_job(10**6, 12, 3200, 50) == Sizes(62, narrowing=6)
 
 
 def test_some_sizes_by_hand():

@@ -34,6 +34,7 @@ ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
 FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends only on the sums: 2^-40
 LEAST_RUN, MOST_RUN = 64, DEGREE
 LEAST_NARROWED = 1 << 12  # rows of a block, where narrowing makes it smaller
+MOST_ROWS = 1 << 20  # of a block, which one worker sums, and whose ciphertexts travel in one message
 MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
 TERNARY_VARIANCE = 2 / 3
@@ -67,8 +68,8 @@ class Sizes:
         return (PRIMES[0] * PRIMES[1] // 2 >> self.log_delta) - 1
 
     def rows_per_block(self, value_bits: int) -> int:
-        """How many rows of values up to 2^value_bits one sum can hold."""
-        return self.largest_sum >> value_bits
+        """How many rows of values up to 2^value_bits a block has at most."""
+        return min(self.largest_sum >> value_bits, MOST_ROWS)
 
     def has_room(self, rows: int, value_bits: int) -> bool:
         """Whether blocks of a job with this many rows are large enough: smaller ones reveal more."""
