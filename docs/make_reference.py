@@ -528,19 +528,24 @@ def benchmark() -> str:
             row["setting"],
             f"**{row['system']}**" if row["system"].startswith("VeilBoost") else row["system"],
             row["protection"] + (f" ({row['key']})" if row["key"] else ""),
-            f"{row['CPU seconds per tree']:#.2g}".rstrip("."),
+            _two_digits(row["CPU seconds per tree"]),
             *("-" if value is None else f"{value:.3f}" for value in _qualities(row)),
         )
         for row in sorted(shown, key=_rank)
     ]
     about = (
         f"{settings['rows']:,} rows of `{name}`, two parties, depth {settings['max_depth']}, "
-        f"{settings['max_bin']} bins, one thread per party, {result['machine']['cores']} cores, all systems in one run "
-        f"on {result['measured']}. CPU seconds are those of all parties together. Slow systems trained {few} trees "
-        "only. [All results](docs/results.md): time, bytes, memory, and the lines of code that a user writes."
+        f"{settings['max_bin']} bins, one thread per party, {result['machine']['cores']} cores, all systems on one "
+        f"machine, the last on {result['measured']}. CPU seconds are those of all parties together. Slow systems "
+        f"trained {few} trees only. [All results](docs/results.md): time, bytes, memory, and the lines of code that a user writes."
     )
     headers = ("data", "system", "protection", "CPU s per tree", f"AUC, {few} trees", f"AUC, {every} trees")
     return "\n".join([about, "", *table(headers, rows)])
+
+
+def _two_digits(number: float) -> str:
+    """And all digits of a larger number."""
+    return f"{number:.0f}" if number >= 10 else f"{number:#.2g}".rstrip(".")
 
 
 def _qualities(row: dict[str, Any]) -> tuple[float | None, float | None]:
