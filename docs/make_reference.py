@@ -537,7 +537,8 @@ def benchmark() -> str:
         f"{settings['rows']:,} rows of `{name}`, two parties, depth {settings['max_depth']}, "
         f"{settings['max_bin']} bins, one thread per party, {result['machine']['cores']} cores, all systems on one "
         f"machine, the last on {result['measured']}. CPU seconds are those of all parties together. Slow systems "
-        f"trained {few} trees only. [All results](docs/results.md): time, bytes, memory, and the lines of code that a user writes."
+        f"trained {few} trees only. [All results](docs/results.md): time, bytes, memory, and the lines of code that a "
+        "user writes."
     )
     headers = ("data", "system", "protection", "CPU s per tree", f"AUC, {few} trees", f"AUC, {every} trees")
     return "\n".join([about, "", *table(headers, rows)])
