@@ -16,7 +16,7 @@ from papers.fingerprint import small_run
 from papers.rows import Line, Row, Rows, by, picked, the
 from papers.rules import Rule
 from papers.tables import among, hold_out
-from papers.target import EXACT, SECONDS, Cell, Claim, Context, Near, Target
+from papers.target import SECONDS, Cell, Claim, Context, Near, Target
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
@@ -52,6 +52,7 @@ LONG_KEYS = (
 UNPACKED = Scheme("SecureBoost, unpacked (Paillier 512)", "paillier-unpacked", setting.SHORT_KEY, 3e-4)
 ONCE = (UNPACKED, *LONG_KEYS)
 PIVODL = "PIVODL"
+EXCHANGES = Near(1.0, 0.05)  # ELXGB's later trees follow noisy scores, and some end a level earlier
 PUBLISHED: tuple[Row, ...] = (
     {"data": "default_credit", "method": CENTRAL.name, "seconds": 1.0},
     {"data": "default_credit", "method": SECUREBOOST.name, "seconds": 209.0},
@@ -273,7 +274,7 @@ FIGURE_5 = Target(
     SECONDS_RULE,
     claim_of_seconds,
     lambda rows, label: _plot(rows, f"{label}: training time", "cpu_seconds", "CPU seconds"),
-    {"cpu_seconds": SECONDS, "exchanges": EXACT},
+    {"cpu_seconds": SECONDS, "exchanges": EXCHANGES},
 )
 FIGURE_7 = Target(
     setting.PAPER,
@@ -286,6 +287,6 @@ FIGURE_7 = Target(
     BYTES_RULE,
     claim_of_bytes,
     lambda rows, label: _plot(rows, f"{label}: communication", "megabytes", "megabytes"),
-    {"megabytes": Near(0.0, 0.02), "exchanges": EXACT},
+    {"megabytes": Near(0.0, 0.02), "exchanges": EXCHANGES},
     reads=FIGURE_5.name,
 )
