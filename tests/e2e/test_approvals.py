@@ -39,8 +39,14 @@ def test_a_job_is_held_until_it_is_approved_and_its_decision_is_stored_with_the_
     assert town.refused("train", job.name, "--config", "bank.toml").startswith(held)
 
     driver = town.train(job, "--wait")
-    while driver.stderr.readline() != "waiting for shop: a person there has not decided yet\n":
-        assert driver.poll() is None, "it waits until someone decides"
+    said = ""
+
+    def waits() -> bool:
+        nonlocal said
+        said += driver.stderr.read()
+        return "waiting for shop: a person there has not decided yet" in said
+
+    until(waits, "the driver waits")
     (proposal,) = proposals(town)  # the repeated proposal is the same one
     assert (proposal["state"], proposal["asked_by"], proposal["kind"]) == ("pending", "bank", "training")
     assert (proposal["columns"], proposal["rows"]) == (["n2", "n3", "shade"], 180)

@@ -33,8 +33,8 @@ ERROR_COINS = 21  # centred binomial errors
 ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
 FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends only on the sums: 2^-40
 LEAST_RUN, MOST_RUN = 64, DEGREE
-LEAST_NARROWED = 1 << 12  # rows of a block, where narrowing makes it smaller
-MOST_ROWS = 1 << 20  # of a block, which one worker sums, and whose ciphertexts travel in one message
+LEAST_NARROWED = 1 << 12  # the fewest rows of a block that `Sizes.narrowing` may lead to
+MOST_ROWS = 1 << 20  # of a block: one worker sums it, and one message holds its ciphertexts
 MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
 TERNARY_VARIANCE = 2 / 3
@@ -103,12 +103,11 @@ def sizes_for_job(rows: int, value_bits: int, slots: int, features: int) -> Size
     A larger scale leaves less room for sums, so a block has fewer rows and needs less flooding. None if no scale leaves
     room for a block.
     """
-    for log_delta in itertools.count(_LEAST_LOG_FLOOD + 2):
-        sizes = Sizes.of_scale(log_delta)
-        if not sizes.has_room(rows, value_bits):
-            return None
+    sizes = Sizes(_LEAST_LOG_FLOOD)
+    while sizes.has_room(rows, value_bits):
         if sizes.hides(rows, value_bits, slots, features):
             return sizes
+        sizes = Sizes.of_scale(sizes.log_delta + 1)
     return None
 
 
